@@ -1,0 +1,63 @@
+# make train   set up, then run the main job
+# make test    set up, then run the test suite
+# make check   everything CI asks for: format, lint, types, layers, tests
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]pp' -o -name '*.[ch]')
+# The suite's core runs on these too, beside the pinned one: the oldest and the newest supported.
+GYMNASIUMS := 1.0.0 1.4.0
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+.PHONY: train test test-all check format lint bench setup clean
+
+train: setup
+	$(BIN)/python examples/emulation_tour.py
+
+test: setup $(GYMNASIUMS:%=.cache/gymnasium-%)
+	$(PYTEST) -m "not slow"
+	@for version in $(GYMNASIUMS); do \
+	    echo "on gymnasium $$version:"; \
+	    PYTHONPATH=.cache/gymnasium-$$version $(PYTEST) -m "not slow" tests/spaces tests/envs \
+	        --ignore tests/envs/test_families.py || exit 1; \
+	done
+
+test-all: test
+	$(PYTEST) -m slow
+
+check: lint test
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(filter native/%,$(NATIVE))
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(filter native/%,$(NATIVE))
+
+bench: setup
+	$(BIN)/python benchmarks/emulation.py
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "fugu needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	@test -x $(BIN)/python || { echo "Making .venv"; $(PYTHON) -m venv .venv; }
+	@echo "Installing what fugu needs (two minutes the first time)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+	    scikit-build-core nanobind numpy cmake ninja
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+	    --no-build-isolation -e '.[dev]'
+	@touch $@
+
+.cache/gymnasium-%: | $(STAMP)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target $@ gymnasium==$*
+
+clean:
+	rm -rf .venv .cache build

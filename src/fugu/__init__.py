@@ -1,0 +1,32 @@
+"""fugu: any environment as flat memory, thousands of copies at once, policies trained on them.
+
+Importing the package imports nothing else: each name below loads its module when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fugu.spaces import Layout as Layout
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Layout": "fugu.spaces",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'fugu' has no attribute {name!r}; it has {sorted(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

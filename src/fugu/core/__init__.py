@@ -1,0 +1,1 @@
+"""Errors, seeds and the other things that everything stands on."""

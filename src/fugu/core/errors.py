@@ -1,0 +1,62 @@
+"""The errors fugu raises on purpose.
+
+Each message says what was given, what is allowed, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class FuguError(Exception):
+    """Base of every error that fugu raises on purpose."""
+
+
+class SpaceError(FuguError, ValueError):
+    """A space cannot become a layout as it is declared."""
+
+
+class PackError(FuguError, ValueError):
+    """A value does not fit the layout it is packed into, or flat data is no value of its space.
+
+    Attributes:
+        path: The leaf at fault, as in `Leaf.path`; empty for the top of the tree.
+        given: What was given.
+        allowed: What is allowed there.
+    """
+
+    def __init__(self, path: str, given: str, allowed: str, advice: str = "") -> None:
+        self.path, self.given, self.allowed, self.advice = path, given, allowed, advice
+        where = f"leaf '{path}'" if path else "the value (a single leaf, at the top)"
+        message = f"{where}: given {given}; allowed: {allowed}."
+        super().__init__(f"{message} {advice}" if advice else message)
+
+    def __reduce__(self) -> tuple[type[PackError], tuple[str, str, str, str]]:
+        return type(self), (self.path, self.given, self.allowed, self.advice)
+
+
+class EnvError(FuguError, RuntimeError):
+    """An environment broke its own contract."""
+
+
+class AgentError(FuguError, KeyError):
+    """An agent name that the environment did not declare."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class UsageError(FuguError, RuntimeError):
+    """A call that is out of order, such as `step` before `reset`."""
+
+
+class MissingExtraError(FuguError, ImportError):
+    """A feature needs a package that is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(
+            f"this needs the package '{package}', which is not installed: "
+            f'pip install "fugu-rl[{extra}]"'
+        )
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.package, self.extra)

@@ -1,0 +1,122 @@
+"""The nodes that a compiled space is made of.
+
+A node knows where its data stands in a flat row. Inside a sequence every leaf is repeated, one
+slot an item (structure of arrays): slot `i` of a leaf stands `i` items behind its offset, and
+sequences inside sequences multiply. Offsets are in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayNode:
+    """A numeric array of fixed shape; `low` and `high` (flat, inclusive) bound it if they are given."""
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    low: NDArray[Any] | None = None
+    high: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarNode:
+    """An integer from `low` to `high`, both included."""
+
+    path: str
+    dtype: np.dtype[Any]
+    offset: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, eq=False)
+class TextNode:
+    """A string as its length, a mask and indices into its sorted alphabet."""
+
+    path: str
+    alphabet: str
+    min_length: int
+    capacity: int
+    length_offset: int
+    mask_offset: int
+    dtype: np.dtype[Any]
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class DictNode:
+    """A mapping with fixed keys."""
+
+    path: str
+    keys: tuple[Hashable, ...]
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TupleNode:
+    """A tuple of fixed length."""
+
+    path: str
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceNode:
+    """Up to `capacity` items of one kind; `stacked` ones are a single array, `[length, ...]`."""
+
+    path: str
+    capacity: int
+    length_offset: int
+    mask_offset: int
+    child: Node
+    stacked: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OneOfNode:
+    """`(index, value)`: one of several kinds, the others left zero."""
+
+    path: str
+    index_offset: int
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ConvertedNode:
+    """A kind of value that is first converted to another, and restored from it."""
+
+    path: str
+    convert: Callable[[Any, str], Any]
+    restore: Callable[[Any], Any]
+    child: Node
+
+
+Node: TypeAlias = (
+    ArrayNode
+    | ScalarNode
+    | TextNode
+    | DictNode
+    | TupleNode
+    | SequenceNode
+    | OneOfNode
+    | ConvertedNode
+)
+
+
+def join(path: str, key: Hashable) -> str:
+    """The path of `key` below `path`; slashes and tildes in keys are escaped as in JSON pointers.
+
+    >>> join("", "a"), join("a", 0), join("a", "b/c")
+    ('a', 'a/0', 'a/b~1c')
+    """
+    name = str(key).replace("~", "~0").replace("/", "~1")
+    return f"{path}/{name}" if path else name

@@ -1,0 +1,214 @@
+"""Layout: one space, compiled once, as flat rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from fugu.core.errors import PackError, SpaceError
+from fugu.native.nodes import (
+    ArrayNode,
+    ConvertedNode,
+    DictNode,
+    Node,
+    OneOfNode,
+    ScalarNode,
+    SequenceNode,
+    TextNode,
+    TupleNode,
+)
+from fugu.native.packing import make_packer
+from fugu.native.packing_reference import INDEX, LENGTH, cast, describe, walk
+from fugu.spaces.compile import Compiler, Limits
+from fugu.spaces.leaves import Leaf
+
+T = TypeVar("T")
+LeafView = Callable[[int, np.dtype[Any], tuple[int, ...]], T]
+
+
+class Layout:
+    """How the values of one space stand in flat memory.
+
+    Compile one with `Layout.of`, then move values with `pack` and `unpack`. A layout whose leaves
+    all have one dtype keeps it; a mixed one is bytes, its leaves naturally aligned.
+
+    Attributes:
+        space: The space it was compiled from.
+        leaves: Its typed arrays, in order.
+        dtype: Of a flat row.
+        size: Numbers of `dtype` in a row.
+        nbytes: Bytes of a row.
+        root: The compiled tree, for those who walk it themselves.
+        pack: `pack(value, out)` writes a value of the space into the row `out`. Integers are cast
+            exactly or refused, floats are rounded; anything else that does not fit raises a
+            `PackError` that names the leaf, and leaves the row in an undefined state.
+        unpack: `unpack(row, copy=False)` gives the value back; its arrays are views of the row
+            unless `copy`.
+
+    >>> import numpy as np
+    >>> from gymnasium import spaces
+    >>> layout = Layout.of(spaces.Dict(gear=spaces.Discrete(5), position=spaces.Box(-1, 1, (2,))))
+    >>> layout
+    Layout(16 x uint8: gear int64 @0, position float32[2] @8)
+    >>> row = layout.zeros()
+    >>> layout.pack({"position": np.float32([0.5, -0.5]), "gear": 3}, row)
+    >>> layout.unpack(row)
+    {'gear': np.int64(3), 'position': array([ 0.5, -0.5], dtype=float32)}
+    """
+
+    def __init__(
+        self,
+        space: Space[Any],
+        *,
+        limits: Limits = None,
+        strict: bool = False,
+        use_native: bool = True,
+    ) -> None:
+        compiler = Compiler(limits, strict)
+        self.space, self._limits, self._strict = space, limits, strict
+        self.root: Node = compiler.compile(space)
+        if compiler.unused:
+            sequences = sorted(n.path for n in _walk_limited(self.root))
+            raise SpaceError(
+                f"limits: given {sorted(compiler.unused)}; allowed: {sequences}, "
+                "the parts of this space that have no length of their own."
+            )
+        self.leaves: tuple[Leaf, ...] = tuple(compiler.leaves)
+        dtypes = {leaf.dtype for leaf in self.leaves}
+        widest = max((dtype.itemsize for dtype in dtypes), default=1)
+        self.nbytes: int = -(-compiler.end // widest) * widest
+        self.dtype: np.dtype[Any] = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.uint8)
+        self.size: int = self.nbytes // self.dtype.itemsize
+        packer = make_packer(self.root, self.dtype, self.size, use_native=use_native)
+        # Bound methods of the packer, with no Python in between: this is the hot path.
+        self.pack: Callable[[Any, NDArray[Any]], None] = packer.pack
+        self.unpack: Callable[..., Any] = packer.unpack
+
+    @classmethod
+    def of(cls, space: Space[Any], *, limits: Limits = None, strict: bool = False) -> Layout:
+        """Compile `space`.
+
+        Args:
+            space: Any Gymnasium space, nested to any depth.
+            limits: Most items of each Sequence and Graph part, which declare none themselves:
+                `{"path/of/it": 16}`, or one number for all. A Graph at `g` has `g/nodes` and
+                `g/edges`.
+            strict: Also refuse Box values outside their bounds, as for actions.
+        """
+        return cls(space, limits=limits, strict=strict)
+
+    def zeros(self, *shape: int) -> NDArray[Any]:
+        """A zeroed array of rows, `[*shape, size]`."""
+        return np.zeros((*shape, self.size), self.dtype)
+
+    def views(self, flat: NDArray[Any]) -> Any:
+        """The tree of typed views of `flat`, `[..., size]`, whose leading axes every leaf keeps.
+
+        Trees are dicts and tuples; a text, a sequence, a OneOf and a graph are dicts of their
+        leaves.
+
+        >>> from gymnasium import spaces
+        >>> layout = Layout.of(spaces.Tuple((spaces.Discrete(9), spaces.Box(0, 1, (2, 2)))))
+        >>> [view.shape for view in layout.views(layout.zeros(10))]
+        [(10,), (10, 2, 2)]
+        """
+        if flat.dtype != self.dtype or flat.ndim < 1 or flat.shape[-1] != self.size:
+            allowed = f"{self.dtype} array of shape (..., {self.size})"
+            raise PackError("", describe(flat), allowed, "Rows are never reinterpreted.")
+        raw = np.ascontiguousarray(flat).view(np.uint8)
+        batch = flat.shape[:-1]
+
+        def view(offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+            size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            return raw[..., offset : offset + size].view(dtype).reshape(batch + shape)
+
+        return self.tree(view)
+
+    def tree(self, view: LeafView[T]) -> Any:
+        """The tree of `views`, with each leaf made by `view(offset, dtype, shape)`."""
+        return _tree(self.root, (), view)
+
+    def assign(self, rows: Any, out: NDArray[Any]) -> None:
+        """Write flat `rows` of any width of number into `out`, exactly or not at all.
+
+        A layout of one number per row also takes rows without the last axis. Rows of a mixed
+        layout are bytes and nothing else.
+        """
+        array = np.asarray(rows)
+        if self.size == 1 and array.shape == out.shape[:-1]:
+            array = array[..., None]
+        allowed = f"{self.dtype} array of shape {out.shape}"
+        if array.shape != out.shape:
+            raise PackError("", f"as rows, {describe(array)}", allowed)
+        if len({leaf.dtype for leaf in self.leaves}) > 1 and array.dtype != self.dtype:
+            advice = "A mixed layout's rows are bytes: make them with pack."
+            raise PackError("", f"as rows, {describe(array)}", allowed, advice)
+        out[...] = cast(array, self.dtype, "", allowed)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return (self.space, self._limits, self._strict) == (
+            other.space,
+            other._limits,
+            other._strict,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.size, tuple(leaf.path for leaf in self.leaves)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.space, self._limits, self._strict)
+
+    def __repr__(self) -> str:
+        def leaf(leaf: Leaf) -> str:
+            shape = str(list(leaf.shape)).replace(" ", "") if leaf.shape else ""
+            return f"{leaf.path} {leaf.dtype}{shape} @{leaf.offset}".strip()
+
+        leaves = ", ".join(leaf(each) for each in self.leaves[:8])
+        more = f", and {len(self.leaves) - 8} more" if len(self.leaves) > 8 else ""
+        return f"Layout({self.size} x {self.dtype}: {leaves}{more})"
+
+
+def _rebuild(space: Space[Any], limits: Limits, strict: bool) -> Layout:
+    return Layout.of(space, limits=limits, strict=strict)
+
+
+def _walk_limited(node: Node) -> list[SequenceNode]:
+    """The sequences whose length the caller declares."""
+    return [n for n in walk(node) if isinstance(n, SequenceNode)]
+
+
+def _tree(node: Node, slots: tuple[int, ...], view: LeafView[T]) -> Any:
+    match node:
+        case ArrayNode():
+            return view(node.offset, node.dtype, slots + node.shape)
+        case ScalarNode():
+            return view(node.offset, node.dtype, slots)
+        case TextNode():
+            characters = view(node.offset, node.dtype, (*slots, node.capacity))
+            return {**_length(node, slots, view), "characters": characters}
+        case DictNode():
+            items = (_tree(child, slots, view) for child in node.children)
+            return dict(zip(node.keys, items, strict=True))
+        case TupleNode():
+            return tuple(_tree(child, slots, view) for child in node.children)
+        case SequenceNode():
+            items = _tree(node.child, (*slots, node.capacity), view)
+            return {**_length(node, slots, view), "items": items}
+        case OneOfNode():
+            options = tuple(_tree(child, slots, view) for child in node.children)
+            return {"index": view(node.index_offset, INDEX, slots), "options": options}
+        case ConvertedNode():
+            return _tree(node.child, slots, view)
+
+
+def _length(node: TextNode | SequenceNode, slots: tuple[int, ...], view: LeafView[T]) -> Any:
+    return {
+        "length": view(node.length_offset, LENGTH, slots),
+        "mask": view(node.mask_offset, np.dtype(np.bool_), (*slots, node.capacity)),
+    }
