@@ -56,13 +56,31 @@ texts = st.builds(
     st.integers(0, 3),
     st.integers(0, 5),
 )
+
+
+class OpenText(Space[str]):
+    """A space of strings that says nothing more of them, as MiniGrid's missions."""
+
+    def __init__(self) -> None:
+        super().__init__(dtype=str)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return str(self.np_random.choice(["", "a", "abc", "é", "äb", "ab\0"]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpenText)
+
+    def __repr__(self) -> str:
+        return "OpenText"
+
+
 plain = st.one_of(boxes(), discretes, multi_discretes(), multi_binaries)
 graphs = st.builds(
     spaces.Graph,
     st.one_of(boxes(), discretes),
     st.one_of(st.none(), boxes(), discretes),
 )
-leaves = st.one_of(plain, plain, texts, graphs)
+leaves = st.one_of(plain, plain, texts, graphs, st.builds(OpenText))
 keys = st.text("abcxyz/~ é0", min_size=1, max_size=4)
 
 
@@ -105,7 +123,13 @@ def value_of(space: Space[Any], rng: np.random.Generator) -> Any:
     match space:
         case spaces.Box():
             return random_bits(space, rng)
-        case spaces.MultiDiscrete() | spaces.MultiBinary() | spaces.Discrete() | spaces.Text():
+        case (
+            spaces.MultiDiscrete()
+            | spaces.MultiBinary()
+            | spaces.Discrete()
+            | spaces.Text()
+            | OpenText()
+        ):
             space.seed(int(rng.integers(2**31)))
             return space.sample()
         case spaces.Dict():

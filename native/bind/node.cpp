@@ -108,7 +108,8 @@ std::unique_ptr<Node> build_node(nb::handle python) {
         read_capacity(*n);
         n->min_length = number("min_length");
         nb::object alphabet = python.attr("alphabet");
-        for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(alphabet.ptr()); ++i)
+        n->utf8 = alphabet.is_none();
+        for (Py_ssize_t i = 0; !n->utf8 && i < PyUnicode_GET_LENGTH(alphabet.ptr()); ++i)
             n->alphabet.push_back(PyUnicode_READ_CHAR(alphabet.ptr(), i));
     } else if (name == "DictNode") {
         n->kind = Kind::Dict;

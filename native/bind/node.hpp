@@ -31,6 +31,7 @@ struct Node {
     size_t capacity = 0, min_length = 0, length_offset = 0, mask_offset = 0;
     bool stacked = false;
     std::vector<Py_UCS4> alphabet; // sorted
+    bool utf8 = false;             // no alphabet: bytes of UTF-8
     // Dict, Tuple, Sequence, OneOf, Converted
     std::vector<nanobind::object> keys;
     std::vector<std::unique_ptr<Node>> children;

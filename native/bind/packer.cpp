@@ -171,6 +171,8 @@ private:
                    nb::handle out) const {
         if (!PyUnicode_Check(value))
             return slow_pack(n, value, slot, out);
+        if (n.utf8)
+            return pack_utf8(n, value, row, slot, out);
         const auto length = static_cast<size_t>(PyUnicode_GET_LENGTH(value));
         if (length < n.min_length || length > n.capacity)
             return slow_pack(n, value, slot, out);
@@ -183,6 +185,18 @@ private:
             store_integer(n, target + i * n.item_bytes, at - n.alphabet.begin());
         }
         store_length(n, row, slot, length);
+    }
+
+    void pack_utf8(const Node& n, PyObject* value, unsigned char* row, size_t slot,
+                   nb::handle out) const {
+        Py_ssize_t length = 0;
+        const char* text = PyUnicode_AsUTF8AndSize(value, &length);
+        if (!text)
+            PyErr_Clear(); // lone surrogates
+        if (!text || static_cast<size_t>(length) > n.capacity)
+            return slow_pack(n, value, slot, out);
+        std::memcpy(row + n.offset + slot * n.capacity, text, static_cast<size_t>(length));
+        store_length(n, row, slot, static_cast<size_t>(length));
     }
 
     void pack_dict(const Node& n, PyObject* value, unsigned char* row, size_t slot,
@@ -360,8 +374,16 @@ private:
         const int32_t length = load_length(n, row, slot);
         if (length < 0)
             return slow_unpack(n, slot, flat);
-        std::vector<Py_UCS4> text(static_cast<size_t>(length));
         const unsigned char* codes = row + n.offset + slot * n.capacity * n.item_bytes;
+        if (n.utf8) {
+            PyObject* decoded =
+                PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(codes), length, "strict");
+            if (decoded)
+                return nb::steal(decoded);
+            PyErr_Clear();
+            return slow_unpack(n, slot, flat);
+        }
+        std::vector<Py_UCS4> text(static_cast<size_t>(length));
         for (size_t i = 0; i < text.size(); ++i) {
             int64_t code = 0;
             if (!load_integer(n, codes + i * n.item_bytes, code) ||

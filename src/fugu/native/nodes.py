@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class ArrayNode:
-    """A numeric array of fixed shape; `low` and `high` (flat, inclusive) bound it if they are given."""
+    """A numeric array of fixed shape, bounded by `low` and `high` (flat, inclusive) if given."""
 
     path: str
     dtype: np.dtype[Any]
@@ -40,10 +40,13 @@ class ScalarNode:
 
 @dataclass(frozen=True, eq=False)
 class TextNode:
-    """A string as its length, a mask and indices into its sorted alphabet."""
+    """A string as its length, a mask and indices into its sorted alphabet.
+
+    Without an alphabet, it is UTF-8: its bytes, and their number.
+    """
 
     path: str
-    alphabet: str
+    alphabet: str | None
     min_length: int
     capacity: int
     length_offset: int

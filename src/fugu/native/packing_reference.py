@@ -97,11 +97,10 @@ class ReferencePacker:
                 self.pack_node(node.child, node.convert(value, node.path), raw, slot)
 
     def _pack_text(self, node: TextNode, value: Any, raw: Bytes, slot: int) -> None:
-        text = fit_text(node, value)
-        self._pack_length(node, len(text), raw, slot)
-        start = slot * node.capacity
-        for i, character in enumerate(text):
-            write(raw, node.dtype, node.offset, start + i, node.alphabet.index(character))
+        codes = fit_text(node, value)
+        self._pack_length(node, len(codes), raw, slot)
+        for i, code in enumerate(codes):
+            write(raw, node.dtype, node.offset, slot * node.capacity + i, code)
 
     def _pack_length(
         self, node: TextNode | SequenceNode, length: int, raw: Bytes, slot: int
@@ -127,11 +126,7 @@ class ReferencePacker:
                 length = self._read_length(node, raw, slot)
                 start = slot * node.capacity
                 codes = [read(raw, node.dtype, node.offset, start + i) for i in range(length)]
-                for code in codes:
-                    if code >= len(node.alphabet):
-                        allowed = f"indices below {len(node.alphabet)}, the size of the alphabet"
-                        raise PackError(join(node.path, "characters"), f"index {code}", allowed)
-                return "".join(node.alphabet[code] for code in codes)
+                return read_text(node, codes)
             case DictNode():
                 items = (self.unpack_node(child, raw, slot) for child in node.children)
                 return dict(zip(node.keys, items, strict=True))
@@ -234,17 +229,39 @@ def fit_scalar(node: ScalarNode, value: Any) -> int:
     return number
 
 
-def fit_text(node: TextNode, value: Any) -> str:
-    """`value` as a string of the node, or a `PackError`."""
-    allowed = f"a string of {node.min_length} to {node.capacity} characters of {node.alphabet!r}"
+def fit_text(node: TextNode, value: Any) -> list[int]:
+    """The codes of a string of the node, or a `PackError`."""
+    letters = "bytes of UTF-8" if node.alphabet is None else f"characters of {node.alphabet!r}"
+    allowed = f"a string of {node.min_length} to {node.capacity} {letters}"
     if not isinstance(value, str):
         raise PackError(node.path, describe(value), allowed)
-    if not node.min_length <= len(value) <= node.capacity:
-        raise PackError(node.path, f"{len(value)} characters, {value!r}", allowed)
-    for character in value:
-        if character not in node.alphabet:
-            raise PackError(node.path, f"{value!r}, with {character!r}", allowed)
-    return value
+    if node.alphabet is None:
+        try:
+            codes = list(value.encode())
+        except UnicodeEncodeError as error:
+            raise PackError(node.path, f"{value!r} ({error})", allowed) from error
+    else:
+        codes = [node.alphabet.find(character) for character in value]
+    if not node.min_length <= len(codes) <= node.capacity:
+        raise PackError(node.path, f"{len(codes)} of them, {value!r}", allowed)
+    if -1 in codes:
+        raise PackError(node.path, f"{value!r}, with {value[codes.index(-1)]!r}", allowed)
+    return codes
+
+
+def read_text(node: TextNode, codes: list[int]) -> str:
+    """The string of these codes, or a `PackError`."""
+    path = join(node.path, "characters")
+    if node.alphabet is None:
+        try:
+            return bytes(codes).decode()
+        except UnicodeDecodeError as error:
+            raise PackError(path, f"{bytes(codes)!r}", f"UTF-8 ({error})") from error
+    for code in codes:
+        if code >= len(node.alphabet):
+            allowed = f"indices below {len(node.alphabet)}, the size of the alphabet"
+            raise PackError(path, f"index {code}", allowed)
+    return "".join(node.alphabet[code] for code in codes)
 
 
 def fit_dict(node: DictNode, value: Any) -> list[Any]:

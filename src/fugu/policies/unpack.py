@@ -54,7 +54,7 @@ def unpack(layout: Layout, batch: torch.Tensor) -> Any:
         leaf = batch.narrow(-1, start, length)
         if leaf_dtype != flat_dtype:
             leaf = leaf.view(leaf_dtype)
-        return leaf.view(*lead, *shape)
+        return leaf.view((*lead, *shape))
 
     return layout.tree(view)
 

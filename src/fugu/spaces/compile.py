@@ -38,7 +38,7 @@ class Compiler:
     def __init__(self, limits: Limits, strict: bool) -> None:
         self.leaves: list[Leaf] = []
         self.end = 0
-        self.unused = set(limits) if isinstance(limits, Mapping) else set()
+        self.limited: set[str] = set()  # paths that needed a limit
         self._limits, self._strict = limits, strict
         self._compilers: dict[type[Space[Any]], Callable[[Any, str, tuple[int, ...]], Node]] = {
             spaces.Box: self._box,
@@ -53,15 +53,22 @@ class Compiler:
             spaces.Graph: self._graph,
         }
 
+    @property
+    def unused(self) -> set[str]:
+        """Limits declared for paths that need none."""
+        return set(self._limits) - self.limited if isinstance(self._limits, Mapping) else set()
+
     def compile(self, space: Space[Any], path: str = "", slots: tuple[int, ...] = ()) -> Node:
         """The node of `space`; its leaves are appended to `leaves`."""
         for kind in type(space).__mro__:
             if kind in self._compilers:
                 return self._compilers[kind](space, path, slots)
+        if space.dtype is not None and np.dtype(space.dtype).kind == "U":
+            return self._open_text(path, slots)
         names = ", ".join(kind.__name__ for kind in self._compilers)
         raise SpaceError(
             f"{_place(path)}: given {type(space).__name__}; allowed: {names} and subclasses of "
-            "them. Describe it with those, or convert it in a wrapper."
+            "them, and spaces of dtype str. Describe it with those, or convert it in a wrapper."
         )
 
     # ------------------------------------------------------------------ numbers
@@ -135,11 +142,26 @@ class Compiler:
         # Sorted, since the order of the set that a Text keeps changes from process to process.
         alphabet = "".join(sorted(space.character_set))
         dtype = np.dtype(np.min_scalar_type(max(len(alphabet) - 1, 0)))
-        capacity = int(space.max_length)
-        length, mask = self._length(path, slots, capacity)
-        codes = spaces.MultiDiscrete([max(len(alphabet), 1)] * capacity)
-        offset = self._leaf(join(path, "characters"), dtype, (*slots, capacity), codes)
-        return TextNode(path, alphabet, space.min_length, capacity, length, mask, dtype, offset)
+        return self._characters(path, slots, alphabet, space.min_length, space.max_length, dtype)
+
+    def _open_text(self, path: str, slots: tuple[int, ...]) -> Node:
+        """Strings of a space that says no more of them (as MiniGrid's missions): UTF-8."""
+        return self._characters(path, slots, None, 0, self._limit(path), np.dtype(np.uint8))
+
+    def _characters(
+        self,
+        path: str,
+        slots: tuple[int, ...],
+        alphabet: str | None,
+        low: int,
+        high: int,
+        dtype: np.dtype[Any],
+    ) -> Node:
+        length, mask = self._length(path, slots, high)
+        count = 256 if alphabet is None else max(len(alphabet), 1)
+        codes = spaces.Discrete(count)
+        offset = self._leaf(join(path, "characters"), dtype, (*slots, high), codes)
+        return TextNode(path, alphabet, low, high, length, mask, dtype, offset)
 
     def _sequence(self, space: spaces.Sequence, path: str, slots: tuple[int, ...]) -> Node:
         plain = isinstance(space.feature_space, _PLAIN)
@@ -188,7 +210,7 @@ class Compiler:
     def _limit(self, path: str) -> int:
         limits = self._limits
         limit = limits.get(path) if isinstance(limits, Mapping) else limits
-        self.unused.discard(path)
+        self.limited.add(path)
         if limit is None:
             raise SpaceError(
                 f"{_place(path)}: given a space without a maximum length; allowed: one with a "
@@ -253,7 +275,7 @@ def _graph_parts(space: spaces.Graph, value: Any, path: str) -> dict[str, Any]:
     if len(links) != len(parts["edges"]):
         given = f"{len(links)} links for {len(parts['edges'])} edges"
         raise PackError(join(path, "links"), given, "as many links as edges")
-    if links.size and not (0 <= links.min() and links.max() < len(parts["nodes"])):
+    if links.size and not (links.min() >= 0 and links.max() < len(parts["nodes"])):
         given = f"links from {links.min()} to {links.max()}"
         raise PackError(join(path, "links"), given, f"indices of its {len(parts['nodes'])} nodes")
     return parts | {"links": links}

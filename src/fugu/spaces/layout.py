@@ -22,7 +22,7 @@ from fugu.native.nodes import (
     TupleNode,
 )
 from fugu.native.packing import make_packer
-from fugu.native.packing_reference import INDEX, LENGTH, cast, describe, walk
+from fugu.native.packing_reference import INDEX, LENGTH, cast, describe
 from fugu.spaces.compile import Compiler, Limits
 from fugu.spaces.leaves import Leaf
 
@@ -72,10 +72,9 @@ class Layout:
         self.space, self._limits, self._strict = space, limits, strict
         self.root: Node = compiler.compile(space)
         if compiler.unused:
-            sequences = sorted(n.path for n in _walk_limited(self.root))
             raise SpaceError(
-                f"limits: given {sorted(compiler.unused)}; allowed: {sequences}, "
-                "the parts of this space that have no length of their own."
+                f"limits: given {sorted(compiler.unused)}; allowed: {sorted(compiler.limited)}, "
+                "the parts of this space that declare no maximum themselves."
             )
         self.leaves: tuple[Leaf, ...] = tuple(compiler.leaves)
         dtypes = {leaf.dtype for leaf in self.leaves}
@@ -176,11 +175,6 @@ class Layout:
 
 def _rebuild(space: Space[Any], limits: Limits, strict: bool) -> Layout:
     return Layout.of(space, limits=limits, strict=strict)
-
-
-def _walk_limited(node: Node) -> list[SequenceNode]:
-    """The sequences whose length the caller declares."""
-    return [n for n in walk(node) if isinstance(n, SequenceNode)]
 
 
 def _tree(node: Node, slots: tuple[int, ...], view: LeafView[T]) -> Any:

@@ -1,0 +1,185 @@
+"""The contract of every environment: groups of agents, the buffers they share, and `Env`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.core.errors import UsageError
+from fugu.envs.masks import mask_heads
+from fugu.spaces import Layout
+
+Info = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AgentGroup:
+    """Agents with the same spaces: they share a slab, a batch and a policy."""
+
+    name: str
+    agents: tuple[Hashable, ...]
+    observation_layout: Layout
+    action_layout: Layout
+
+    @property
+    def num_agents(self) -> int:
+        """Rows that the group takes, one an agent."""
+        return len(self.agents)
+
+    @cached_property
+    def mask_width(self) -> int:
+        """Entries of an action mask: one for every choice of every discrete head."""
+        return sum(mask_heads(self.action_layout))
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """One group's rows, `[agents, ...]`, that an environment reads and writes in place.
+
+    Attributes:
+        observations: What the agent sees. After an episode's end, the next one's first sight.
+        final: The last observation of an episode, written on the step that ends it.
+        action_masks: 1 for each choice allowed now, the discrete heads side by side.
+        actions: What the agent does next; the only array that the caller writes.
+        rewards: What reached the agent since it acted last.
+        terminations: 1 on the step that ended the agent's episode in the environment itself.
+        truncations: 1 on the step that cut the agent's episode off from outside.
+        live: 1 if the observation awaits an action.
+        valid: 0 if a fault broke the step. Environments write 1.
+    """
+
+    observations: NDArray[Any]
+    final: NDArray[Any]
+    action_masks: NDArray[np.bool_]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float32]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    live: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+
+    @classmethod
+    def allocate(cls, group: AgentGroup) -> Buffers:
+        """Fresh, zeroed buffers for one environment's agents of `group`."""
+        return cls(**{name: np.zeros(*spec) for name, spec in cls.specs(group).items()})
+
+    @staticmethod
+    def specs(group: AgentGroup) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of each array."""
+        agents, flag = group.num_agents, np.dtype(np.bool_)
+        observation, action = group.observation_layout, group.action_layout
+        return {
+            "observations": ((agents, observation.size), observation.dtype),
+            "final": ((agents, observation.size), observation.dtype),
+            "action_masks": ((agents, group.mask_width), flag),
+            "actions": ((agents, action.size), action.dtype),
+            "rewards": ((agents,), np.dtype(np.float32)),
+            "terminations": ((agents,), flag),
+            "truncations": ((agents,), flag),
+            "live": ((agents,), flag),
+            "valid": ((agents,), flag),
+        }
+
+    def check(self, group: AgentGroup) -> None:
+        """Raise unless every array has the shape, dtype and layout that `group` needs."""
+        for name, (shape, dtype) in self.specs(group).items():
+            array = getattr(self, name)
+            if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+                raise UsageError(
+                    f"bind: given {name} as {array.dtype} array of shape {array.shape}; allowed: "
+                    f"contiguous {dtype} array of shape {shape}. Buffers.allocate makes them."
+                )
+
+    def copy(self) -> Buffers:
+        """Their content now, apart from what the environment writes later."""
+        return Buffers(**{field.name: getattr(self, field.name).copy() for field in fields(self)})
+
+
+class Env:
+    """An environment: it writes into the buffers it was bound to and never returns arrays.
+
+    Episodes restart in the step that ends them (SAME_STEP): the row then carries the first
+    observation of the next episode, and `final` the last one of the ended. Single-agent is the
+    case of one group of one agent.
+
+    Attributes:
+        groups: Its agents by their spaces.
+        buffers: What it is bound to, one for each group.
+        infos: What the last `reset` or `step` has to say, mostly nothing: one dict for each
+            episode that ended.
+    """
+
+    groups: tuple[AgentGroup, ...]
+    buffers: tuple[Buffers, ...]
+    infos: Sequence[Info] = ()
+
+    @property
+    def num_agents(self) -> int:
+        """Rows of all groups together."""
+        return sum(group.num_agents for group in self.groups)
+
+    @property
+    def observation_layout(self) -> Layout:
+        """Of the only group; environments with several have one for each."""
+        return self._only_group().observation_layout
+
+    @property
+    def action_layout(self) -> Layout:
+        """Of the only group; environments with several have one for each."""
+        return self._only_group().action_layout
+
+    def bind(self, *buffers: Buffers) -> None:
+        """Read and write these buffers from now on, one for each group."""
+        raise NotImplementedError("bind(*buffers: Buffers) -> None")
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Begin anew; `seed` is the root of every later episode's seed."""
+        raise NotImplementedError("reset(seed: int | None, options: Mapping | None) -> None")
+
+    def step(self) -> None:
+        """Take `actions` of the live agents and write everything that follows."""
+        raise NotImplementedError("step() -> None")
+
+    def begin_step(self) -> None:
+        """Begin a step that may have to wait for something outside; `poll` ends it."""
+        self.step()
+
+    def poll(self) -> bool:
+        """Whether the step begun last is done and written."""
+        return True
+
+    def close(self) -> None:
+        """Let go of everything. Calling it again does nothing."""
+        raise NotImplementedError("close() -> None")
+
+    def render(self) -> Any:
+        """A picture of now, as the environment's render mode says."""
+        raise NotImplementedError("render() -> Any")
+
+    def state(self) -> bytes:
+        """All of its state, for `set_state`; an environment without it is resumed by replay."""
+        raise NotImplementedError("state() -> bytes")
+
+    def set_state(self, state: bytes) -> None:
+        """Go back to a `state()`."""
+        raise NotImplementedError("set_state(state: bytes) -> None")
+
+    def __enter__(self) -> Env:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _only_group(self) -> AgentGroup:
+        if len(self.groups) == 1:
+            return self.groups[0]
+        names = [group.name for group in self.groups]
+        raise UsageError(
+            f"given an environment with {len(names)} groups of agents, {names}; allowed: one. "
+            "Take the layout of one group: env.groups[i].observation_layout."
+        )

@@ -1,0 +1,97 @@
+"""`fugu.emulate`: anybody's environment as `Env`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import gymnasium
+
+from fugu.core.errors import UsageError
+from fugu.envs.contract import Env
+from fugu.envs.emulated import EmulatedEnv, EmulationSettings
+from fugu.envs.episode_stats import Reduction
+from fugu.envs.gymnasium_env import GymnasiumEnv
+from fugu.envs.pettingzoo_env import ParallelEnv, TurnEnv
+from fugu.spaces.compile import Limits
+
+
+def emulate(
+    env_or_factory: Any,
+    *,
+    limits: Limits = None,
+    action_limits: Limits = None,
+    group_by: Callable[[Any], str] | None = None,
+    seeding: Literal["episode", "first"] = "episode",
+    reset_options: Mapping[str, Any] | None = None,
+    reduce: Mapping[str, Reduction] | None = None,
+    clip_actions: bool = False,
+) -> EmulatedEnv:
+    """Make a Gymnasium or PettingZoo environment read and write flat rows in place.
+
+    Args:
+        env_or_factory: A Gymnasium `Env`, a PettingZoo `ParallelEnv` or `AECEnv`, or something to
+            call for one.
+        limits: Most items of each Sequence and Graph in the observation; see `Layout.of`.
+        action_limits: The same for the action.
+        group_by: Names the group of an agent; agents with different spaces are apart in any case.
+        seeding: "episode": each episode has a seed of its own, derived from the seed given to
+            `reset` and the episode's number, so that any episode can be run again. "first": only
+            the first reset has a seed, exactly the one given, as Gymnasium's own vector does.
+        reset_options: Options of every reset.
+        reduce: How `EpisodeStats` sums up each entry of the infos.
+        clip_actions: Move continuous actions into their bounds, rather than refuse those outside.
+
+    >>> import gymnasium
+    >>> env = emulate(lambda: gymnasium.make("FrozenLake-v1"))
+    >>> env.reset(seed=1)
+    >>> (rows,) = env.buffers
+    >>> rows.actions[:] = 2
+    >>> env.step()
+    >>> rows.observations.tolist(), rows.live.tolist()
+    ([[4]], [True])
+    """
+    cfg = EmulationSettings(
+        limits=limits,
+        action_limits=action_limits,
+        group_by=group_by,
+        seeding=seeding,
+        reset_options=dict(reset_options or {}),
+        reduce=dict(reduce or {}),
+        clip_actions=clip_actions,
+    )
+    env = env_or_factory
+    if not _is_environment(env) and callable(env):
+        env = env()
+    if isinstance(env, gymnasium.Env):
+        return GymnasiumEnv(env, cfg)
+    if _is_environment(env):
+        return TurnEnv(env, cfg) if hasattr(env, "agent_iter") else ParallelEnv(env, cfg)
+    raise UsageError(_refusal(env))
+
+
+def _is_environment(value: Any) -> bool:
+    if isinstance(value, type):
+        return False
+    if isinstance(value, gymnasium.Env):
+        return True
+    names = ("possible_agents", "observation_space", "action_space", "reset", "step")
+    return not isinstance(value, Env) and all(hasattr(value, name) for name in names)
+
+
+def _refusal(env: Any) -> str:
+    allowed = (
+        "allowed: a gymnasium.Env, a PettingZoo ParallelEnv or AECEnv, or a callable that makes one"
+    )
+    given = f"given {env!r} of type {type(env).__module__}.{type(env).__qualname__}; {allowed}."
+    if isinstance(env, Env):
+        return f"{given} This one reads and writes rows already."
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return f"{given} Give one copy: fugu makes vectors itself."
+    if isinstance(env, str):
+        return f"{given} For a Gymnasium id: emulate(lambda: gymnasium.make({env!r}))."
+    if type(env).__module__.split(".")[0] == "gym" or hasattr(env, "seed"):
+        return f"{given} For an environment of the old Gym, use shimmy."
+    if hasattr(env, "agents"):
+        return f"{given} This one has no possible_agents to give a row to each."
+    return given

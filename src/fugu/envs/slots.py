@@ -1,0 +1,92 @@
+"""Slots: one agent's row of its group's buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from fugu.core.errors import EnvError, PackError
+from fugu.envs.contract import AgentGroup, Buffers
+from fugu.envs.masks import MaskWriter, find_mask
+from fugu.native.nodes import join
+
+
+class Slot:
+    """Reads and writes one agent's row."""
+
+    def __init__(self, group: AgentGroup, buffers: Buffers, row: int, *, clip: bool) -> None:
+        self._row = row
+        self._clip_to = group.action_layout.space if clip else None
+        self._observation, self._final = buffers.observations[row], buffers.final[row]
+        self._action, self._mask = buffers.actions[row], buffers.action_masks[row]
+        self._rewards, self._live = buffers.rewards, buffers.live
+        self._terminations, self._truncations = buffers.terminations, buffers.truncations
+        self._pack, self._unpack = group.observation_layout.pack, group.action_layout.unpack
+        self._mask_writer = MaskWriter(group.action_layout)
+        self.live = False
+        self._mask[:] = True
+        self._masked = False
+        self.hide()
+
+    def action(self) -> Any:
+        """What the agent does, as a value of its action space; never a view of the buffers."""
+        value = self._unpack(self._action, True)
+        return value if self._clip_to is None else clipped(self._clip_to, value)
+
+    def show(self, observation: Any, info: Any = None, mask: Any = None) -> None:
+        """Show the agent what it acts on next."""
+        self._pack(observation, self._observation)
+        self._live[self._row] = self.live = True
+        if self._mask_writer.width:
+            if mask is None:
+                mask = find_mask(observation, info, self._mask_writer.width)
+            if mask is not None:
+                self._mask_writer.write(mask, self._mask)
+                self._masked = True
+            elif self._masked:
+                self._mask[:] = True
+                self._masked = False
+
+    def hide(self) -> None:
+        """Nothing to act on: the row is padding."""
+        self._observation[:] = 0
+        self._live[self._row] = self.live = False
+
+    def reward(self, reward: Any) -> None:
+        """What reached the agent since it acted last."""
+        try:
+            self._rewards[self._row] = reward
+        except (TypeError, ValueError) as error:
+            raise EnvError(f"reward: given {reward!r}; allowed: one real number.") from error
+
+    def end(self, observation: Any, terminated: bool, truncated: bool) -> None:
+        """The agent's episode is over, and this is the last it saw."""
+        if observation is not None:
+            self._pack(observation, self._final)
+        elif truncated and not terminated:
+            raise EnvError(
+                "given no observation for an agent whose episode was truncated; allowed: its last "
+                "one, since the value of a truncated episode goes on from it."
+            )
+        else:
+            self._final[:] = 0
+        self._terminations[self._row] = terminated
+        self._truncations[self._row] = truncated
+
+
+def clipped(space: Space[Any], value: Any, path: str = "") -> Any:
+    """`value` with its Box parts moved into their bounds; not-a-number is still refused."""
+    match space:
+        case spaces.Box():
+            if np.isnan(value).any():
+                raise PackError(path, "not a number", f"{space.low.min()} to {space.high.max()}")
+            return np.clip(value, space.low, space.high)
+        case spaces.Dict():
+            return {k: clipped(space.spaces[k], v, join(path, k)) for k, v in value.items()}
+        case spaces.Tuple():
+            items = enumerate(zip(space.spaces, value, strict=True))
+            return tuple(clipped(item, part, join(path, i)) for i, (item, part) in items)
+        case _:
+            return value
