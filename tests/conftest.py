@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests/strategies.py and its like
+for folder in (".", "envs"):  # for tests/strategies.py, tests/envs/toys.py and their like
+    sys.path.insert(0, str(Path(__file__).parent / folder))
 
 settings.register_profile(
     "fugu",

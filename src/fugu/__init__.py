@@ -9,12 +9,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fugu.envs import Buffers as Buffers
+    from fugu.envs import Env as Env
+    from fugu.envs import EpisodeStats as EpisodeStats
+    from fugu.envs import emulate as emulate
     from fugu.spaces import Layout as Layout
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Buffers": "fugu.envs",
+    "Env": "fugu.envs",
+    "EpisodeStats": "fugu.envs",
     "Layout": "fugu.spaces",
+    "emulate": "fugu.envs",
 }
 
 __all__ = ["__version__", *_HOMES]
