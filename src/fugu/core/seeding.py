@@ -26,7 +26,8 @@ def derive(seed: int, *path: int) -> int:
     """
     word = _mix(seed & _MASK)
     for step in path:
-        word = _mix(word ^ _mix(step & _MASK))
+        # Multiplied, so that a seed and a step cannot change places.
+        word = _mix((word * 0xD1342543DE82EF95 + step) & _MASK)
     return word
 
 
