@@ -63,7 +63,7 @@ class Expedition(gymnasium.Env[dict[str, Any], dict[str, Any]]):
         found = bool(action["dig"][0]) and self._here() == "*" and len(self._bag) < BAG
         if found:
             self._map[tuple(self._place)] = 1
-            self._bag.append(np.float32([effort, self._strength]))
+            self._bag.append(np.array([effort, self._strength], np.float32))
         drowned = self._here() == "~"
         diary = "washed away!" if drowned else "treasure!" if found else "walking on."
         reward = float(found) - float(drowned)

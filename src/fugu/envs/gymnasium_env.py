@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 
 from fugu.core.errors import EnvError, UsageError
+from fugu.envs.contract import Buffers
 from fugu.envs.emulated import EmulatedEnv, EmulationSettings, make_groups
 
 AGENT = "agent_0"
@@ -23,6 +24,12 @@ class GymnasiumEnv(EmulatedEnv):
             [AGENT], lambda _: env.observation_space, lambda _: env.action_space, cfg
         )
         super().__init__(env, groups, cfg)
+        self._one_stats = self._stats[AGENT]
+
+    def bind(self, *buffers: Buffers) -> None:
+        """Read and write these buffers from now on; `reset` comes next."""
+        super().bind(*buffers)
+        self._one_slot = self._slots[AGENT]
 
     def _begin_episode(self, options: dict[str, Any]) -> None:
         arguments = self._next_reset(options)
@@ -34,11 +41,12 @@ class GymnasiumEnv(EmulatedEnv):
             )
         observation, info = result
         if info:
-            self._stats[AGENT].note(info)
-        self._slots[AGENT].show(observation, info, self._mask())
+            self._one_stats.note(info)
+        mask = None if self._action_masks is None else self._action_masks()
+        self._one_slot.show(observation, info, mask)
 
     def _step(self) -> None:
-        slot, stats = self._slots[AGENT], self._stats[AGENT]
+        slot = self._one_slot
         result = self.source.step(slot.action())
         if not isinstance(result, tuple) or len(result) != 5:
             count = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
@@ -51,18 +59,16 @@ class GymnasiumEnv(EmulatedEnv):
             self._clear_rows()
             self.infos, self._ended = (), False
         slot.reward(reward)
-        stats.add(reward, info)
+        self._one_stats.add(reward, info)
         if terminated or truncated:
             slot.end(observation, terminated, truncated)
             self.infos, self._ended = (self._emit(AGENT),), True
             self._begin_episode({})
         else:
-            slot.show(observation, info, self._mask())
+            mask = None if self._action_masks is None else self._action_masks()
+            slot.show(observation, info, mask)
 
     _ended = False  # whether the last step ended an episode, so that its marks must go
-
-    def _mask(self) -> Any:
-        return None if self._action_masks is None else self._action_masks()
 
 
 def find_mask_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:

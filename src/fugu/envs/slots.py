@@ -25,6 +25,7 @@ class Slot:
         self._terminations, self._truncations = buffers.terminations, buffers.truncations
         self._pack, self._unpack = group.observation_layout.pack, group.action_layout.unpack
         self._mask_writer = MaskWriter(group.action_layout)
+        self._sees_dict = isinstance(group.observation_layout.space, spaces.Dict)
         self.live = False
         self._mask[:] = True
         self._masked = False
@@ -40,7 +41,7 @@ class Slot:
         self._pack(observation, self._observation)
         self._live[self._row] = self.live = True
         if self._mask_writer.width:
-            if mask is None:
+            if mask is None and (info or self._sees_dict):
                 mask = find_mask(observation, info, self._mask_writer.width)
             if mask is not None:
                 self._mask_writer.write(mask, self._mask)

@@ -1,0 +1,218 @@
+"""Environments by name: `resolve` turns what people type into something to call for one."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+
+from fugu.core.errors import MissingExtraError, UsageError
+
+_FORMS = (
+    "a Gymnasium id (CartPole-v1, ALE/Breakout-v5, module:Id-v0), pettingzoo:family/name, "
+    "package.module:factory, or a callable"
+)
+# Packages that register their ids when they are imported, by how the ids begin, and their extras.
+_REGISTRARS = {
+    "ALE/": ("ale_py", None),
+    "BabyAI-": ("minigrid", "families"),
+    "MiniGrid-": ("minigrid", "families"),
+    "MiniHack-": ("minihack", "nethack"),
+    "NetHack": ("nle", "nethack"),
+}
+
+
+def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any]:
+    """Something to call for the environment that `env` names; it can be sent to other processes.
+
+    `a.b:c` is a Python factory where `c` is an identifier, else a Gymnasium id (`c-v0`) that the
+    module `a.b` registers. A name without its version means the newest.
+
+    Args:
+        env: A Gymnasium id, `module:Id-v0`, `pettingzoo:family/name`, `package.module:factory`, or
+            a callable.
+        kwargs: Arguments of the environment.
+
+    >>> resolve("CartPole-v1")().spec.id, resolve("FrozenLake", map_name="8x8")().spec.id
+    ('CartPole-v1', 'FrozenLake-v1')
+    >>> resolve("collections:OrderedDict", size=3)()
+    OrderedDict([('size', 3)])
+    """
+    if not isinstance(env, str):
+        if not callable(env):
+            raise UsageError(
+                f"env: given {env!r}; allowed: {_FORMS}. For an environment that is made already, "
+                "give what makes it."
+            )
+        return partial(env, **kwargs) if kwargs else env
+    prefix, colon, name = env.partition(":")
+    if colon and prefix == "pettingzoo":
+        return partial(_call, *_find_pettingzoo(name), kwargs)
+    if colon and name.isidentifier():
+        return partial(_call, prefix, _find_factory(prefix, name), kwargs)
+    return partial(gymnasium.make, _find_id(prefix, name) if colon else _find_id("", env), **kwargs)
+
+
+def _call(module: str, name: str, kwargs: dict[str, Any]) -> Any:
+    """By name and not by reference: PettingZoo's factories are closures, which do not pickle."""
+    return getattr(importlib.import_module(module), name)(**kwargs)
+
+
+# ------------------------------------------------------------------ package.module:factory
+
+
+def _find_factory(module: str, name: str) -> str:
+    home = _import(module)
+    made = getattr(home, name, None)
+    if callable(made):
+        return name
+    names = [n for n in dir(home) if not n.startswith("_") and callable(getattr(home, n, None))]
+    given = f"given {name!r}" if made is None else f"given {name!r}, a {type(made).__name__}"
+    raise UsageError(
+        f"{module}: {given}; allowed: something in it to call. {_nearest(name, names)}"
+    )
+
+
+def _import(module: str) -> ModuleType:
+    """Import what the user named; an error inside it is the user's to see as it is."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        advice = "Name it as Python imports it: folder.my_env:make, not folder/my_env.py:make."
+        raise UsageError(f"module: given {module!r}; allowed: a module's name. {advice}")
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if not f"{module}.".startswith(f"{missing}."):
+            raise
+        raise UsageError(
+            f"module: given {module!r}, but there is no module {missing!r}; allowed: a module "
+            f"that can be imported from here. {_nearest(missing, _siblings(missing))}"
+        ) from error
+
+
+def _siblings(module: str) -> list[str]:
+    """The modules that stand where `module` was looked for."""
+    parent = module.rpartition(".")[0]
+    path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
+    return [f"{parent}.{found.name}".lstrip(".") for found in pkgutil.iter_modules(path)]
+
+
+# ------------------------------------------------------------------ Gymnasium
+
+
+def _find_id(module: str, name: str) -> str:
+    """The full id, with the module to import first where there is one."""
+    if module:
+        _import(module)
+    elif _registered(name) is None:
+        module = _import_registrar(name)
+    found = _registered(name)
+    if found is None:
+        raise UsageError(
+            f"env: given {name!r}, which is not registered with Gymnasium; allowed: {_FORMS}. "
+            f"{_nearest(name, gymnasium.registry)} Ids of a package that is not imported yet: "
+            f"its_module:{name}."
+        )
+    return f"{module}:{found}" if module else found
+
+
+def _registered(name: str) -> str | None:
+    """The registered id that `name` means: itself, or its newest version if it says none."""
+    if name in gymnasium.registry:
+        return name
+    versions = [k for k in gymnasium.registry if re.fullmatch(rf"{re.escape(name)}-v\d+", k)]
+    return max(versions, key=lambda k: int(k.rpartition("-v")[2]), default=None)
+
+
+def _import_registrar(name: str) -> str:
+    """Import the package known to register ids that begin like `name`, and say which it was."""
+    for start, (module, extra) in _REGISTRARS.items():
+        if name.startswith(start):
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if extra:
+                    raise MissingExtraError(error.name or module, extra) from error
+                raise UsageError(
+                    f"env: given {name!r}, which needs the package {module!r}, which is not "
+                    f"installed: pip install {module.replace('_', '-')}"
+                ) from error
+            return module
+    return ""
+
+
+# ------------------------------------------------------------------ PettingZoo
+
+
+def _find_pettingzoo(name: str) -> tuple[str, str]:
+    """The module of `family/name` and what to call in it."""
+    family, _, title = name.partition("/")
+    package, extra = ("mpe2", "families") if family == "mpe" else ("pettingzoo", "pettingzoo")
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(package, extra) from error
+    found = _newest(title, _modules_of(family))
+    if found is None:
+        names = [f"pettingzoo:{f}/{m}" for f in _families() for m in _modules_of(f)]
+        raise UsageError(
+            f"env: given 'pettingzoo:{name}'; allowed: pettingzoo:family/name with a family of "
+            f"{', '.join(_families())}. {_nearest(f'pettingzoo:{name}', names)}"
+        )
+    path = f"{_package_of(family)}.{found}"
+    try:
+        module = importlib.import_module(path)
+    except ImportError as error:
+        needs = "mpe2" if family == "mpe" else f'"pettingzoo[{family}]"'
+        raise UsageError(
+            f"env: given 'pettingzoo:{name}', which needs more than is installed ({error}): "
+            f"pip install {needs}"
+        ) from error
+    return path, "parallel_env" if hasattr(module, "parallel_env") else "env"
+
+
+def _package_of(family: str) -> str:
+    return "mpe2" if family == "mpe" else f"pettingzoo.{family}"
+
+
+def _modules_of(family: str) -> list[str]:
+    """The environments of a family, found without importing them."""
+    if not family.isidentifier():
+        return []
+    try:
+        spec = importlib.util.find_spec(_package_of(family))
+    except ModuleNotFoundError:
+        return []
+    folders = spec.submodule_search_locations if spec else None
+    return [m.name for m in pkgutil.iter_modules(folders or ()) if re.search(r"_v\d+$", m.name)]
+
+
+def _families() -> list[str]:
+    path = importlib.import_module("pettingzoo").__path__
+    return [name for name in ["mpe", *(m.name for m in pkgutil.iter_modules(path))] if _modules_of(name)]
+
+
+def _newest(title: str, modules: list[str]) -> str | None:
+    if title in modules:
+        return title
+    versions = [m for m in modules if m.rpartition("_v")[0] == title]
+    return max(versions, key=lambda m: int(m.rpartition("_v")[2]), default=None)
+
+
+# ------------------------------------------------------------------ names
+
+
+def _nearest(given: str, names: Iterable[str]) -> str:
+    """The names most like the one given, whatever their case."""
+    by_lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(given.lower(), by_lower, n=3, cutoff=0.0)
+    return f"Nearest: {', '.join(by_lower[name] for name in close)}." if close else ""

@@ -1,0 +1,20 @@
+"""Every Python block of the README and the docs runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_the_blocks_of_a_page_run_one_after_the_other(page: Path) -> None:
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
+        exec(compile(block, str(page), "exec"), names)
+    links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+    assert all((page.parent / link).exists() for link in links), links
