@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "bind/exchange.hpp"
 #include "bind/packer.hpp"
+#include "bind/stepper.hpp"
 
 namespace nb = nanobind;
 
@@ -41,4 +43,6 @@ NB_MODULE(_native, m) {
     m.def("time_memcpy", &time_memcpy, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(),
           "Seconds of one bare memcpy.");
     fugu::bind_packer(m);
+    fugu::bind_exchange(m);
+    fugu::bind_stepper(m);
 }

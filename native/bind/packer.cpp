@@ -432,6 +432,18 @@ private:
 
 } // namespace
 
+void pack_value(nb::handle packer, nb::handle value, nb::handle out) {
+    nb::inst_ptr<Packer>(packer)->pack(value, out);
+}
+
+nb::object unpack_row(nb::handle packer, nb::handle row, bool copy) {
+    return nb::inst_ptr<Packer>(packer)->unpack(row, copy);
+}
+
+bool is_packer(nb::handle value) {
+    return nb::isinstance<Packer>(value);
+}
+
 void bind_packer(nb::module_& m) {
     nb::class_<Packer>(m, "Packer", "Walks Python values and flat rows by the nodes of a layout.")
         .def(nb::init<nb::object, nb::object, size_t, bool, nb::object, nb::object, nb::object>())

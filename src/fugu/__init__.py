@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fugu.envs import Env as Env
     from fugu.envs import EpisodeStats as EpisodeStats
     from fugu.envs import emulate as emulate
+    from fugu.envs.checking import check as check
     from fugu.spaces import Layout as Layout
 
 __version__ = "0.1.0"
@@ -22,6 +23,7 @@ _HOMES = {
     "Env": "fugu.envs",
     "EpisodeStats": "fugu.envs",
     "Layout": "fugu.spaces",
+    "check": "fugu.envs.checking",
     "emulate": "fugu.envs",
 }
 

@@ -180,6 +180,16 @@ class Unreal(Counter):
         return self.observe(), np.zeros(2), False, False, {}
 
 
+class Nothing(Counter):
+    def step(self, action: Any) -> Any:
+        return self.observe(), None, False, False, {}
+
+
+class Talks(Counter):
+    def step(self, action: Any) -> Any:
+        return self.observe(), 0.0, False, False, "info"
+
+
 class Raises(Counter):
     def step(self, action: Any) -> Any:
         raise ZeroDivisionError("inside")
@@ -190,6 +200,8 @@ class Raises(Counter):
     [
         (Old(), EnvError, "given 4 values; allowed"),
         (Unreal(), EnvError, "reward: given array"),
+        (Nothing(), EnvError, "reward: given None"),
+        (Talks(), EnvError, "info: given 'info'"),
         (Raises(), ZeroDivisionError, "inside"),
         (Counter(observation=spaces.Discrete(3)), PackError, "allowed: an integer from 0 to 2"),
     ],
@@ -381,6 +393,37 @@ def test_agents_are_grouped_by_name_on_request() -> None:
         ("teamFalse", ("a0", "a1")),
         ("teamTrue", ("a2",)),
     ]
+
+
+def test_an_agent_that_is_over_and_lingers_is_not_live_until_it_is_back() -> None:
+    class Lingering(Script):
+        def step(self, actions: dict[str, Any]) -> Any:
+            result = super().step(actions)
+            self.agents = ["a0", "a1"]
+            return result
+
+    script = [{"a0": "terminated", "a1": None}] * 2 + [{"a0": None, "a1": None}]
+    env = emulate(Lingering(["a0", "a1"], ["a0", "a1"], script))
+    env.reset(seed=0)
+    lives, ends = [], []
+    for _ in range(3):
+        env.step()
+        lives.append(columns(env, "live")["a0"])
+        ends.append(columns(env, "terminations")["a0"])
+    assert lives == [False, False, True]
+    assert ends == [True, False, False]
+
+
+def test_limits_by_path_may_belong_to_one_group_only() -> None:
+    class Listening(Script):
+        def observation_space(self, agent: str) -> Any:
+            heard = spaces.Sequence(spaces.Discrete(3))
+            return spaces.Dict(heard=heard) if agent[0] == "a" else spaces.Discrete(100)
+
+    env = emulate(Listening(["a0", "b0"], ["b0"], []), limits={"heard": 4})
+    assert [len(group.observation_layout.leaves) for group in env.groups] == [3, 1]
+    with pytest.raises(SpaceError, match=r"given \['herd'\]"):
+        emulate(Listening(["a0", "b0"], ["b0"], []), limits={"heard": 4, "herd": 2})
 
 
 def test_an_unknown_agent_is_refused() -> None:

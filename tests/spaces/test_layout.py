@@ -393,6 +393,7 @@ def test_assign_takes_only_bytes_for_a_mixed_layout() -> None:
         (spaces.Box(0, 1, (2,), np.longdouble), {}, "float128"),
         (spaces.Dict({"1": BOX, 1: BOX}), {}, "differ as text"),
         (Space(), {}, "given Space; allowed: Box"),
+        (None, {}, "given None; allowed: a gymnasium Space"),
     ],
 )
 def test_a_space_without_a_layout_says_what_is_missing(

@@ -33,6 +33,10 @@ class PackError(FuguError, ValueError):
         return type(self), (self.path, self.given, self.allowed, self.advice)
 
 
+class ActionError(PackError):
+    """An action that is no value of its action space."""
+
+
 class EnvError(FuguError, RuntimeError):
     """An environment broke its own contract."""
 

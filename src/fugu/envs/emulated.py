@@ -14,7 +14,7 @@ from fugu.envs.contract import AgentGroup, Buffers, Env, Info
 from fugu.envs.episode_stats import EpisodeStats, Reduction
 from fugu.envs.slots import Slot
 from fugu.spaces import Layout
-from fugu.spaces.compile import Limits
+from fugu.spaces.compile import Limits, limited_paths
 
 
 @dataclass(frozen=True)
@@ -182,15 +182,26 @@ def make_groups(
             spaces.append(key)
             members.append([agent])
     names = _group_names([name for name, *_ in spaces], members)
+    seen = _limits_of_each(cfg.limits, [observation for _, observation, _ in spaces])
+    done = _limits_of_each(cfg.action_limits, [action for _, _, action in spaces])
     return tuple(
         AgentGroup(
-            name,
-            tuple(group),
-            Layout.of(observation, limits=cfg.limits),
-            Layout.of(action, limits=cfg.action_limits, strict=not cfg.clip_actions),
+            names[i],
+            tuple(members[i]),
+            Layout.of(observation, limits=seen[i]),
+            Layout.of(action, limits=done[i], strict=not cfg.clip_actions),
         )
-        for name, group, (_, observation, action) in zip(names, members, spaces, strict=True)
+        for i, (_, observation, action) in enumerate(spaces)
     )
+
+
+def _limits_of_each(limits: Limits, spaces: list[Space[Any]]) -> list[Limits]:
+    """Of limits by path, to each space its own; one that no space has goes to all, to be refused."""
+    if not isinstance(limits, Mapping) or len(spaces) == 1:
+        return [limits] * len(spaces)
+    paths = [limited_paths(space) for space in spaces]
+    unknown = set(limits) - set().union(*paths)
+    return [{p: limit for p, limit in limits.items() if p in own | unknown} for own in paths]
 
 
 def _group_names(given: list[str], members: list[list[Any]]) -> list[str]:

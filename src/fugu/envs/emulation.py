@@ -61,16 +61,17 @@ def emulate(
         clip_actions=clip_actions,
     )
     env = env_or_factory
-    if not _is_environment(env) and callable(env):
+    if not is_environment(env) and callable(env):
         env = env()
     if isinstance(env, gymnasium.Env):
         return GymnasiumEnv(env, cfg)
-    if _is_environment(env):
+    if is_environment(env):
         return TurnEnv(env, cfg) if hasattr(env, "agent_iter") else ParallelEnv(env, cfg)
-    raise UsageError(_refusal(env))
+    raise UsageError(refusal(env))
 
 
-def _is_environment(value: Any) -> bool:
+def is_environment(value: Any) -> bool:
+    """Whether `emulate` can take it as it is."""
     if isinstance(value, type):
         return False
     if isinstance(value, gymnasium.Env):
@@ -79,7 +80,8 @@ def _is_environment(value: Any) -> bool:
     return not isinstance(value, Env) and all(hasattr(value, name) for name in names)
 
 
-def _refusal(env: Any) -> str:
+def refusal(env: Any) -> str:
+    """Why `emulate` does not take it."""
     allowed = (
         "allowed: a gymnasium.Env, a PettingZoo ParallelEnv or AECEnv, or a callable that makes one"
     )

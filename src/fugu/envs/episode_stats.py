@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import EnvError, UsageError
 from fugu.envs.contract import Info
 
 Reduction = Literal["mean", "sum", "last", "min", "max"]
@@ -46,6 +46,11 @@ class EpisodeStats:
                 )
         self.clear()
 
+    @property
+    def length(self) -> int:
+        """Steps of the episode so far."""
+        return self._length
+
     def clear(self) -> None:
         """Forget the episode so far."""
         self._return, self._length = 0.0, 0
@@ -59,8 +64,15 @@ class EpisodeStats:
         if info:
             self.note(info)
 
+    def add_many(self, rewards: float, steps: int) -> None:
+        """The sum of the rewards of several steps that had no info."""
+        self._return += rewards
+        self._length += steps
+
     def note(self, info: Mapping[str, Any]) -> None:
         """An info that no step brought, as that of a reset."""
+        if not isinstance(info, Mapping):
+            raise EnvError(f"info: given {info!r}; allowed: a dict.")
         for key, value in _flatten(info):
             if not _is_numeric(value):
                 self._values[key] = value

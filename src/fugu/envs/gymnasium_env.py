@@ -7,9 +7,13 @@ from typing import Any
 
 import gymnasium
 
+from fugu import native
 from fugu.core.errors import EnvError, UsageError
 from fugu.envs.contract import Buffers
 from fugu.envs.emulated import EmulatedEnv, EmulationSettings, make_groups
+
+if native.available:
+    from fugu._native import Stepper
 
 AGENT = "agent_0"
 
@@ -29,10 +33,26 @@ class GymnasiumEnv(EmulatedEnv):
     def bind(self, *buffers: Buffers) -> None:
         """Read and write these buffers from now on; `reset` comes next."""
         super().bind(*buffers)
-        self._one_slot = self._slots[AGENT]
+        slot = self._one_slot = self._slots[AGENT]
+        self._stepper: Stepper | None = None
+        masked = slot.sees_dict and slot.mask_width
+        if native.available and not masked and not self._action_masks and not slot.clips:
+            (rows,) = buffers
+            self._stepper = Stepper(
+                self.source.step,
+                slot.action,
+                self.action_layout.packer,
+                rows.actions[0],
+                self.observation_layout.packer,
+                rows.observations[0],
+                rows.rewards,
+                0,
+            )
 
     def _begin_episode(self, options: dict[str, Any]) -> None:
         arguments = self._next_reset(options)
+        if self._stepper is not None:
+            self._stepper.collect()  # of an episode that was left
         result = self.source.reset(**arguments)
         if not isinstance(result, tuple) or len(result) != 2:
             raise EnvError(
@@ -45,9 +65,38 @@ class GymnasiumEnv(EmulatedEnv):
         mask = None if self._action_masks is None else self._action_masks()
         self._one_slot.show(observation, info, mask)
 
+    def step(self) -> None:
+        """Take the action and write everything that follows."""
+        stepper = self._stepper
+        if stepper is None or self._ended or self._episode < 0:
+            super().step()
+            return
+        try:
+            rest = stepper.step()
+            if rest is None:
+                return
+            if type(rest) is dict:
+                self._one_stats.note(rest)
+                self._one_slot.mask(None, rest)
+            else:
+                self._handle(rest)
+        except Exception as error:
+            self._note(error, "step")
+            raise
+
+    def _note(self, error: Exception, call: str) -> None:
+        if self._stepper is not None and call == "step":
+            self._steps = self._one_stats.length + self._stepper.count + 1
+        super()._note(error, call)
+
     def _step(self) -> None:
-        slot = self._one_slot
-        result = self.source.step(slot.action())
+        if self._ended:
+            self._clear_rows()
+            self.infos, self._ended = (), False
+        self._handle(self.source.step(self._one_slot.action()))
+
+    def _handle(self, result: Any) -> None:
+        """Write a step's result, whatever it is."""
         if not isinstance(result, tuple) or len(result) != 5:
             count = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             raise EnvError(
@@ -55,13 +104,13 @@ class GymnasiumEnv(EmulatedEnv):
                 ", as Gymnasium 1 asks for. For an environment of the old Gym, use shimmy."
             )
         observation, reward, terminated, truncated, info = result
-        if self._ended:
-            self._clear_rows()
-            self.infos, self._ended = (), False
+        slot = self._one_slot
         slot.reward(reward)
         self._one_stats.add(reward, info)
         if terminated or truncated:
             slot.end(observation, terminated, truncated)
+            if self._stepper is not None:
+                self._one_stats.add_many(*self._stepper.collect())
             self.infos, self._ended = (self._emit(AGENT),), True
             self._begin_episode({})
         else:

@@ -65,7 +65,9 @@ class ParallelEnv(PettingZooEnv):
         observations, rewards, terminations, truncations, infos = self.source.step(actions)
         self._clear_rows()
         self.infos = ended = []
-        alive = set(self.source.agents)
+        # An agent that is over may linger in env.agents; without the flags it is back.
+        over = {a for a in self.source.agents if terminations.get(a) or truncations.get(a)}
+        alive = set(self.source.agents) - over
         for agent in acting:
             slot, info = self._slots[agent], infos.get(agent) or {}
             terminated, truncated = terminations.get(agent, False), truncations.get(agent, False)
@@ -75,7 +77,6 @@ class ParallelEnv(PettingZooEnv):
                 slot.end(observations.get(agent), terminated, truncated)
                 slot.hide()
                 ended.append(self._emit(agent))
-                alive.discard(agent)
             elif agent not in alive:
                 raise EnvError(
                     f"step: given no {agent!r} in env.agents any more, neither terminated nor "

@@ -84,7 +84,7 @@ def _find_factory(module: str, name: str) -> str:
 
 def _import(module: str) -> ModuleType:
     """Import what the user named; an error inside it is the user's to see as it is."""
-    if not all(part.isidentifier() for part in module.split(".")):
+    if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
         advice = "Name it as Python imports it: folder.my_env:make, not folder/my_env.py:make."
         raise UsageError(f"module: given {module!r}; allowed: a module's name. {advice}")
     try:
@@ -113,24 +113,16 @@ def _find_id(module: str, name: str) -> str:
     """The full id, with the module to import first where there is one."""
     if module:
         _import(module)
-    elif _registered(name) is None:
+    elif _newest(name, gymnasium.registry, "-v") is None:
         module = _import_registrar(name)
-    found = _registered(name)
+    found = _newest(name, gymnasium.registry, "-v")
     if found is None:
+        advice = "" if module else f" If a module registers it, name that too: its_module:{name}."
         raise UsageError(
             f"env: given {name!r}, which is not registered with Gymnasium; allowed: {_FORMS}. "
-            f"{_nearest(name, gymnasium.registry)} Ids of a package that is not imported yet: "
-            f"its_module:{name}."
+            f"{_nearest(name, gymnasium.registry)}{advice}"
         )
     return f"{module}:{found}" if module else found
-
-
-def _registered(name: str) -> str | None:
-    """The registered id that `name` means: itself, or its newest version if it says none."""
-    if name in gymnasium.registry:
-        return name
-    versions = [k for k in gymnasium.registry if re.fullmatch(rf"{re.escape(name)}-v\d+", k)]
-    return max(versions, key=lambda k: int(k.rpartition("-v")[2]), default=None)
 
 
 def _import_registrar(name: str) -> str:
@@ -161,7 +153,7 @@ def _find_pettingzoo(name: str) -> tuple[str, str]:
         importlib.import_module(package)
     except ModuleNotFoundError as error:
         raise MissingExtraError(package, extra) from error
-    found = _newest(title, _modules_of(family))
+    found = _newest(title, _modules_of(family), "_v")
     if found is None:
         names = [f"pettingzoo:{f}/{m}" for f in _families() for m in _modules_of(f)]
         raise UsageError(
@@ -198,21 +190,24 @@ def _modules_of(family: str) -> list[str]:
 
 def _families() -> list[str]:
     path = importlib.import_module("pettingzoo").__path__
-    return [name for name in ["mpe", *(m.name for m in pkgutil.iter_modules(path))] if _modules_of(name)]
-
-
-def _newest(title: str, modules: list[str]) -> str | None:
-    if title in modules:
-        return title
-    versions = [m for m in modules if m.rpartition("_v")[0] == title]
-    return max(versions, key=lambda m: int(m.rpartition("_v")[2]), default=None)
+    names = {"mpe", *(found.name for found in pkgutil.iter_modules(path))}
+    return sorted(name for name in names if _modules_of(name))
 
 
 # ------------------------------------------------------------------ names
 
 
+def _newest(name: str, names: Iterable[str], mark: str) -> str | None:
+    """What `name` means among `names`: itself, or its newest version if it says none."""
+    known = list(names)
+    if name in known:
+        return name
+    versions = [k for k in known if re.fullmatch(rf"{re.escape(name + mark)}\d+", k)]
+    return max(versions, key=lambda k: int(k.rpartition(mark)[2]), default=None)
+
+
 def _nearest(given: str, names: Iterable[str]) -> str:
     """The names most like the one given, whatever their case."""
     by_lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(given.lower(), by_lower, n=3, cutoff=0.0)
-    return f"Nearest: {', '.join(by_lower[name] for name in close)}." if close else ""
+    close = difflib.get_close_matches(given.lower(), by_lower, n=3, cutoff=0.5)
+    return f"Nearest: {', '.join(by_lower[name] for name in close)}." if close else "None is near."

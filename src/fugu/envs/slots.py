@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from fugu.core.errors import EnvError, PackError
+from fugu.core.errors import ActionError, EnvError, PackError
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.envs.masks import MaskWriter, find_mask
 from fugu.native.nodes import join
@@ -25,7 +25,9 @@ class Slot:
         self._terminations, self._truncations = buffers.terminations, buffers.truncations
         self._pack, self._unpack = group.observation_layout.pack, group.action_layout.unpack
         self._mask_writer = MaskWriter(group.action_layout)
-        self._sees_dict = isinstance(group.observation_layout.space, spaces.Dict)
+        self.mask_width = self._mask_writer.width
+        self.clips = clip
+        self.sees_dict = isinstance(group.observation_layout.space, spaces.Dict)
         self.live = False
         self._mask[:] = True
         self._masked = False
@@ -33,22 +35,29 @@ class Slot:
 
     def action(self) -> Any:
         """What the agent does, as a value of its action space; never a view of the buffers."""
-        value = self._unpack(self._action, True)
-        return value if self._clip_to is None else clipped(self._clip_to, value)
+        try:
+            value = self._unpack(self._action, True)
+            return value if self._clip_to is None else clipped(self._clip_to, value)
+        except PackError as error:
+            raise ActionError(error.path, error.given, error.allowed, error.advice) from None
 
     def show(self, observation: Any, info: Any = None, mask: Any = None) -> None:
         """Show the agent what it acts on next."""
         self._pack(observation, self._observation)
         self._live[self._row] = self.live = True
-        if self._mask_writer.width:
-            if mask is None and (info or self._sees_dict):
-                mask = find_mask(observation, info, self._mask_writer.width)
-            if mask is not None:
-                self._mask_writer.write(mask, self._mask)
-                self._masked = True
-            elif self._masked:
-                self._mask[:] = True
-                self._masked = False
+        if self.mask_width:
+            self.mask(observation, info, mask)
+
+    def mask(self, observation: Any, info: Any, mask: Any = None) -> None:
+        """Write the mask, or that of the observation or the info; without one, allow all."""
+        if mask is None and (info or self.sees_dict):
+            mask = find_mask(observation, info, self.mask_width)
+        if mask is not None:
+            self._mask_writer.write(mask, self._mask)
+            self._masked = True
+        elif self._masked:
+            self._mask[:] = True
+            self._masked = False
 
     def hide(self) -> None:
         """Nothing to act on: the row is padding."""
@@ -58,9 +67,11 @@ class Slot:
     def reward(self, reward: Any) -> None:
         """What reached the agent since it acted last."""
         try:
+            if reward is None or isinstance(reward, str | bytes):  # NumPy would take them
+                raise TypeError
             self._rewards[self._row] = reward
-        except (TypeError, ValueError) as error:
-            raise EnvError(f"reward: given {reward!r}; allowed: one real number.") from error
+        except (TypeError, ValueError):
+            raise EnvError(f"reward: given {reward!r}; allowed: one real number.") from None
 
     def end(self, observation: Any, terminated: bool, truncated: bool) -> None:
         """The agent's episode is over, and this is the last it saw."""

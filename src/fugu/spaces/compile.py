@@ -60,6 +60,8 @@ class Compiler:
 
     def compile(self, space: Space[Any], path: str = "", slots: tuple[int, ...] = ()) -> Node:
         """The node of `space`; its leaves are appended to `leaves`."""
+        if not isinstance(space, Space):
+            raise SpaceError(f"{_place(path)}: given {space!r}; allowed: a gymnasium Space.")
         for kind in type(space).__mro__:
             if kind in self._compilers:
                 return self._compilers[kind](space, path, slots)
@@ -232,6 +234,13 @@ class Compiler:
         self.leaves.append(Leaf(path, dtype, shape, offset, space))
         self.end = offset + self.leaves[-1].nbytes
         return offset
+
+
+def limited_paths(space: Space[Any]) -> set[str]:
+    """The paths of a space that need a limit."""
+    compiler = Compiler(0, strict=False)
+    compiler.compile(space)
+    return compiler.limited
 
 
 _PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

@@ -43,6 +43,7 @@ class Layout:
         size: Numbers of `dtype` in a row.
         nbytes: Bytes of a row.
         root: The compiled tree, for those who walk it themselves.
+        packer: What moves its values.
         pack: `pack(value, out)` writes a value of the space into the row `out`. Integers are cast
             exactly or refused, floats are rounded; anything else that does not fit raises a
             `PackError` that names the leaf, and leaves the row in an undefined state.
@@ -82,7 +83,7 @@ class Layout:
         self.nbytes: int = -(-compiler.end // widest) * widest
         self.dtype: np.dtype[Any] = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.uint8)
         self.size: int = self.nbytes // self.dtype.itemsize
-        packer = make_packer(self.root, self.dtype, self.size, use_native=use_native)
+        self.packer = packer = make_packer(self.root, self.dtype, self.size, use_native=use_native)
         # Bound methods of the packer, with no Python in between: this is the hot path.
         self.pack: Callable[[Any, NDArray[Any]], None] = packer.pack
         self.unpack: Callable[..., Any] = packer.unpack
@@ -137,16 +138,23 @@ class Layout:
         A layout of one number per row also takes rows without the last axis. Rows of a mixed
         layout are bytes and nothing else.
         """
+        out[...] = self._fit(rows, out.shape)
+
+    def fit_rows(self, rows: Any, count: int) -> NDArray[Any]:
+        """Flat `rows` as `[count, size]` of this layout's dtype, as `assign` takes them."""
+        return self._fit(rows, (count, self.size))
+
+    def _fit(self, rows: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         array = np.asarray(rows)
-        if self.size == 1 and array.shape == out.shape[:-1]:
+        if self.size == 1 and array.shape == shape[:-1]:
             array = array[..., None]
-        allowed = f"{self.dtype} array of shape {out.shape}"
-        if array.shape != out.shape:
+        allowed = f"{self.dtype} array of shape {shape}"
+        if array.shape != shape:
             raise PackError("", f"as rows, {describe(array)}", allowed)
         if len({leaf.dtype for leaf in self.leaves}) > 1 and array.dtype != self.dtype:
             advice = "A mixed layout's rows are bytes: make them with pack."
             raise PackError("", f"as rows, {describe(array)}", allowed, advice)
-        out[...] = cast(array, self.dtype, "", allowed)
+        return cast(array, self.dtype, "", allowed)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):

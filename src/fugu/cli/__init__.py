@@ -1,0 +1,1 @@
+"""The command `fugu`, one file per command."""

@@ -1,0 +1,120 @@
+"""Gathering: the rows of a batch as views where they are contiguous, as one copy elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu import native
+from fugu.envs.contract import Buffers
+from fugu.vector.batch import GroupBatch
+from fugu.vector.slab import FIELDS, POISON, Slab
+
+if native.available:
+    from fugu._native import gather
+
+Blocks = NDArray[np.uint8]  # [environments, bytes of one]
+
+
+@dataclass
+class Copy:
+    """Room for a batch that is not contiguous, and how many of its environments are still held."""
+
+    groups: tuple[Buffers, ...]
+    blocks: list[Blocks]
+    held: int = 0
+
+
+class Gatherer:
+    """Makes the rows of batches.
+
+    Several batches may be held at once, and a batch stays as it is until its agents are sent: each
+    copy has room of its own, which is used again once all its environments were sent.
+    """
+
+    def __init__(self, slab: Slab, batch_size: int, poison: bool) -> None:
+        self._slab, self._batch_size, self._poison = slab, batch_size, poison
+        self._sources = _blocks(slab.rows, slab.num_envs)
+        self._free: list[Copy] = []
+        self._copies: dict[int, Copy] = {}  # by environment
+        self._agents = [np.arange(group.num_agents) for group in slab.groups]
+        self._rows = [
+            np.arange(slab.num_envs * group.num_agents, dtype=np.int64) for group in slab.groups
+        ]
+
+    def rows(self, env_ids: NDArray[np.int64]) -> tuple[GroupBatch, ...]:
+        """The rows of these environments, in order."""
+        first, count = int(env_ids[0]), len(env_ids)
+        if int(env_ids[-1]) - first + 1 == count:
+            return self._views(first, count)
+        return self._gather(env_ids)
+
+    def release(self, env_ids: NDArray[np.int64]) -> None:
+        """These environments are sent: what shows their rows may be overwritten."""
+        if self._poison:
+            self._poison_rows(env_ids)
+        if not self._copies:
+            return
+        for env in env_ids.tolist():
+            copy = self._copies.pop(env, None)
+            if copy is not None:
+                copy.held -= 1
+                if copy.held == 0:
+                    self._free.append(copy)
+                    if self._poison:
+                        for block in copy.blocks:
+                            block.fill(POISON)
+
+    def _views(self, first: int, count: int) -> tuple[GroupBatch, ...]:
+        groups = []
+        for group, rows, ids in zip(self._slab.groups, self._slab.rows, self._rows, strict=True):
+            part = slice(first * group.num_agents, (first + count) * group.num_agents)
+            arrays = {name: getattr(rows, name)[part] for name in FIELDS}
+            groups.append(GroupBatch(group.name, ids[part], Buffers(**arrays)))
+        return tuple(groups)
+
+    def _gather(self, env_ids: NDArray[np.int64]) -> tuple[GroupBatch, ...]:
+        copy = self._free.pop() if self._free else self._new_copy()
+        gather(env_ids, self._sources, copy.blocks)
+        copy.held = len(env_ids)
+        self._copies.update(dict.fromkeys(env_ids.tolist(), copy))
+        groups = []
+        for group, rows, agents in zip(self._slab.groups, copy.groups, self._agents, strict=True):
+            ids = (env_ids[:, None] * group.num_agents + agents).reshape(-1)
+            arrays = {name: getattr(rows, name)[: len(ids)] for name in FIELDS}
+            groups.append(GroupBatch(group.name, ids, Buffers(**arrays)))
+        return tuple(groups)
+
+    def _new_copy(self) -> Copy:
+        groups = []
+        for group in self._slab.groups:
+            specs = Buffers.specs(group).items()
+            groups.append(
+                Buffers(
+                    **{
+                        name: np.zeros((self._batch_size * shape[0], *shape[1:]), dtype)
+                        for name, (shape, dtype) in specs
+                    }
+                )
+            )
+        return Copy(tuple(groups), _blocks(tuple(groups), self._batch_size))
+
+    def _poison_rows(self, env_ids: NDArray[np.int64]) -> None:
+        """Spoil what the next step writes anew: rewards, and what live agents saw."""
+        for group, rows, agents in zip(
+            self._slab.groups, self._slab.rows, self._agents, strict=True
+        ):
+            ids = (env_ids[:, None] * group.num_agents + agents).reshape(-1)
+            rows.rewards[ids] = np.nan
+            live = ids[rows.live[ids]]
+            rows.observations.view(np.uint8)[live] = POISON
+
+
+def _blocks(groups: tuple[Buffers, ...], num_envs: int) -> list[Blocks]:
+    """Each array as bytes, one row an environment."""
+    arrays = [getattr(rows, name) for rows in groups for name in FIELDS]
+    return [
+        array.reshape(-1).view(np.uint8).reshape(num_envs, -1) for array in arrays if array.size
+    ]

@@ -1,0 +1,158 @@
+"""`fugu.make`: many copies of an environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from fugu import native
+from fugu.core.errors import FuguError, UsageError
+from fugu.envs.resolve import resolve
+from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
+from fugu.vector.slab import Slab
+from fugu.vector.vector import Vector, VectorSettings
+from fugu.vector.worker import Setup
+
+if native.available:
+    from fugu._native import Exchange
+
+Backend = Literal["auto", "serial", "threads", "process"]
+START_METHODS = ("forkserver", "spawn", "fork")
+
+
+def make(
+    env: str | Callable[..., Any],
+    num_envs: int = 1,
+    *,
+    backend: Backend = "auto",
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    ordered: bool = False,
+    group_size: int = 1,
+    seed: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    start_method: Literal["forkserver", "spawn", "fork"] = "forkserver",
+    step_timeout: float = 60.0,
+    max_restarts: int = 10,
+    poison: bool = False,
+    **emulation: Any,
+) -> Vector:
+    """Make `num_envs` copies of an environment and the workers that step them.
+
+    Args:
+        env: A Gymnasium id, `pettingzoo:family/name`, `package.module:factory`, or something to
+            call for an environment.
+        num_envs: Copies.
+        backend: "serial" steps them in the caller, "threads" in threads (for environments that
+            release the GIL), "process" in processes; "auto" chooses.
+        num_workers: Threads or processes; as many as there are cores if not given.
+        batch_size: Environments in a batch; all if not given. With fewer, `recv` gives the first
+            that are ready.
+        ordered: Give batches in a fixed order instead, each of the same environments.
+        group_size: Copies that share a seed, so that they begin each episode alike.
+        seed: The root of all seeds, for `reset()` without one.
+        env_kwargs: Arguments of the environment.
+        start_method: How processes begin.
+        step_timeout: Seconds after which an environment counts as stalled.
+        max_restarts: Faults an hour that are mended by a restart; one more is an error.
+        poison: Spoil rows as soon as they are no longer valid, to find who still reads them.
+        **emulation: Settings of `fugu.emulate`.
+
+    >>> import numpy as np
+    >>> with make("CartPole-v1", 4, backend="serial") as vec:
+    ...     observations, infos = vec.reset(seed=1)
+    ...     observations, rewards, terminations, truncations, infos = vec.step(np.ones(4, int))
+    >>> observations.shape, rewards.tolist()
+    ((4, 4), [1.0, 1.0, 1.0, 1.0])
+    """
+    if not native.available:
+        raise FuguError(f"fugu.make needs the native extension: {native.reason}")
+    check_guard()
+    factory = resolve(env, **dict(env_kwargs or {}))
+    chosen, workers = _choose(backend, num_envs, num_workers)
+    size = num_envs if batch_size is None else batch_size
+    _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
+    setup = Setup(factory, emulation, step_timeout)
+    first = setup.make()
+    groups = first.groups
+    first.close()
+    slab = Slab(groups, num_envs, Exchange.bytes(workers, num_envs))
+    crowded = chosen == "process" and workers >= usable_cores()
+    make_exchange = partial(_exchange, workers, num_envs, 0.0 if crowded else 2e-5)
+    exchange = make_exchange(slab)
+    crew: Crew
+    if chosen == "serial":
+        crew = SerialCrew(setup, slab, exchange, workers)
+    elif chosen == "threads":
+        crew = ThreadCrew(setup, slab, make_exchange, workers)
+    else:
+        crew = ProcessCrew(setup, slab, workers, make_exchange, start_method)
+    cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
+    return Vector(slab, exchange, crew, cfg, chosen)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
+    return Exchange(slab.exchange, workers, num_envs, spin)
+
+
+def _choose(backend: str, num_envs: int, num_workers: int | None) -> tuple[str, int]:
+    allowed = ("auto", "serial", "threads", "process")
+    if backend not in allowed:
+        raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(allowed)}.")
+    if backend == "auto":
+        backend = "serial" if num_envs == 1 or num_workers == 0 else "process"
+    if backend == "serial":
+        return backend, 1
+    return backend, min(num_envs, usable_cores()) if num_workers is None else num_workers
+
+
+def _check(
+    num_envs: int,
+    workers: int,
+    batch_size: int,
+    ordered: bool,
+    group_size: int,
+    step_timeout: float,
+    max_restarts: int,
+    start_method: str,
+) -> None:
+    """Raise if an argument cannot be."""
+    for name, value, most in [
+        ("num_envs", num_envs, None),
+        ("num_workers", workers, num_envs),
+        ("batch_size", batch_size, num_envs),
+        ("group_size", group_size, num_envs),
+    ]:
+        is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not is_integer or value < 1 or (most is not None and value > most):
+            upper = f" to {most} (num_envs)" if most is not None else " or more"
+            raise UsageError(f"{name}: given {value!r}; allowed: an integer from 1{upper}.")
+    if num_envs % group_size:
+        raise UsageError(
+            f"group_size: given {group_size}; allowed: a divisor of num_envs={num_envs}."
+        )
+    if ordered and num_envs % batch_size:
+        raise UsageError(
+            f"batch_size: given {batch_size} with ordered=True; allowed: a divisor of "
+            f"num_envs={num_envs}."
+        )
+    if step_timeout <= 0 or max_restarts < 0:
+        raise UsageError(
+            f"given step_timeout={step_timeout}, max_restarts={max_restarts}; allowed: a time "
+            "above 0, and 0 or more restarts."
+        )
+    if start_method not in START_METHODS:
+        raise UsageError(
+            f"start_method: given {start_method!r}; allowed: {', '.join(START_METHODS)}."
+        )

@@ -1,0 +1,63 @@
+"""The slab: one contiguous array of each kind for all agents of all environments."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.envs.contract import AgentGroup, Buffers
+from fugu.vector.arena import Arena, aligned
+
+POISON = 0xAB
+FIELDS = tuple(field.name for field in fields(Buffers))
+
+
+class Slab:
+    """All rows of all groups, and the exchange's memory, in one arena.
+
+    Environment `e` owns the rows from `e * group.num_agents` on of each group.
+    """
+
+    def __init__(self, groups: tuple[AgentGroup, ...], num_envs: int, exchange_bytes: int) -> None:
+        self.groups, self.num_envs, self._exchange_bytes = groups, num_envs, exchange_bytes
+        self.arena = Arena(self._layout(None))
+        self._layout(self.arena)
+
+    def _layout(self, arena: Arena | None) -> int:
+        """Places every array, and makes them if there is memory; the bytes it takes."""
+        if arena:
+            self.exchange = arena.array(0, (self._exchange_bytes,), np.dtype(np.uint8))
+        end = aligned(self._exchange_bytes)
+        rows: list[Buffers] = []
+        for group in self.groups:
+            arrays: dict[str, NDArray[np.generic]] = {}
+            for name, (shape, dtype) in Buffers.specs(group).items():
+                whole = (self.num_envs * shape[0], *shape[1:])
+                if arena:
+                    arrays[name] = arena.array(end, whole, dtype)
+                end = aligned(end + int(np.prod(whole)) * dtype.itemsize)
+            if arena:
+                rows.append(Buffers(**arrays))  # type: ignore[arg-type]
+        self.rows: tuple[Buffers, ...] = tuple(rows)
+        return end
+
+    def of_env(self, env: int) -> tuple[Buffers, ...]:
+        """The rows of one environment."""
+        return tuple(
+            Buffers(
+                **{
+                    name: getattr(rows, name)[env * group.num_agents :][: group.num_agents]
+                    for name in FIELDS
+                }
+            )
+            for group, rows in zip(self.groups, self.rows, strict=True)
+        )
+
+    def __getstate__(self) -> tuple[object, ...]:
+        return self.groups, self.num_envs, self._exchange_bytes, self.arena
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:
+        self.groups, self.num_envs, self._exchange_bytes, self.arena = state  # type: ignore[assignment]
+        self._layout(self.arena)

@@ -1,0 +1,470 @@
+"""Vector: many copies of an environment, stepped by a crew of workers."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.core.errors import ActionError, UsageError
+from fugu.core.seeding import derive, fresh_seed
+from fugu.envs.contract import AgentGroup, Info
+from fugu.spaces import Layout
+from fugu.vector.actions import ActionWriter
+from fugu.vector.batch import Batch
+from fugu.vector.crews import Crew
+from fugu.vector.faults import Fault, RestartBudget, WorkerError
+from fugu.vector.gathering import Gatherer
+from fugu.vector.slab import Slab
+
+if TYPE_CHECKING:
+    from fugu._native import Exchange
+
+PATIENCE = 0.1  # seconds between two looks at the workers
+FAULT = 5  # of Exchange.state
+log = logging.getLogger("fugu.vector")
+Seeds = int | Sequence[int | None] | None
+
+
+@dataclass(frozen=True)
+class VectorSettings:
+    """How a vector behaves; `fugu.make` documents each."""
+
+    batch_size: int
+    group_size: int = 1
+    ordered: bool = False
+    seed: int | None = None
+    step_timeout: float = 60.0
+    max_restarts: int = 10
+    poison: bool = False
+
+
+class Vector:
+    """Many copies of one environment.
+
+    `send` and `recv` are the primitives: `recv` gives the rows of the first `batch_size`
+    environments that are ready, `send` hands their agents' actions back. `reset` and `step` are
+    built on them and follow Gymnasium's vector API.
+
+    Attributes:
+        groups: The agents of one copy, by their spaces.
+        num_envs: Copies.
+        num_workers: Workers that step them.
+        batch_size: Environments in a batch.
+        backend: "serial", "threads" or "process".
+        faults: The last faults of workers, newest last.
+    """
+
+    def __init__(
+        self, slab: Slab, exchange: Exchange, crew: Crew, cfg: VectorSettings, backend: str
+    ) -> None:
+        self.groups: tuple[AgentGroup, ...] = slab.groups
+        self.num_envs, self.batch_size, self.backend = slab.num_envs, cfg.batch_size, backend
+        self.num_workers = len(crew.channels)
+        self.faults: deque[Fault] = deque(maxlen=100)
+        self._slab, self._exchange, self._crew, self._cfg = slab, exchange, crew, cfg
+        self._gatherer = Gatherer(slab, cfg.batch_size, cfg.poison)
+        self._writers = [
+            ActionWriter(group, rows) for group, rows in zip(slab.groups, slab.rows, strict=True)
+        ]
+        self._budget = RestartBudget(cfg.max_restarts)
+        self._held = np.zeros(slab.num_envs, np.bool_)  # received, and not sent since
+        self._due = np.zeros(slab.num_envs, np.bool_)  # sent, and not received since
+        self._ids = np.zeros(slab.num_envs, np.int64)
+        self._last: Batch | None = None
+        self._block = 0  # of ordered batches, the one that comes next
+        self._infos: dict[int, tuple[Info, ...]] = {}
+        self._replies: dict[int, tuple[Any, ...]] = {}
+        self._reports: dict[int, tuple[Any, ...]] = {}
+        self._started = [backend != "process"] * self.num_workers
+        self._known_faults = 0
+        self._seed = cfg.seed
+        self._seeds: list[int | None] = [None] * slab.num_envs
+        self._closer = weakref.finalize(self, _close, exchange, crew)
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def num_agents(self) -> int:
+        """Agents of all copies together."""
+        return self.num_envs * sum(group.num_agents for group in self.groups)
+
+    @property
+    def observation_layout(self) -> Layout:
+        """Of the only group; environments with several have one for each."""
+        return self._only_group().observation_layout
+
+    @property
+    def action_layout(self) -> Layout:
+        """Of the only group; environments with several have one for each."""
+        return self._only_group().action_layout
+
+    # ------------------------------------------------------------------ send and recv
+
+    def async_reset(self, seed: Seeds = None, options: Mapping[str, Any] | None = None) -> None:
+        """Begin every environment anew; `recv` gives their first observations.
+
+        Args:
+            seed: The root of all seeds (a copy's own derives from it and its number), or one for
+                each copy. None: the one given to `fugu.make`, else a fresh one.
+            options: Reset options of every copy.
+        """
+        self._check_open()
+        self._drain()
+        self._seeds = self._make_seeds(seed)
+        self._block, self._last = 0, None
+        self._command(
+            np.arange(self.num_envs),
+            [("reset", env, s, options) for env, s in enumerate(self._seeds)],
+        )
+        self._held[:], self._due[:] = False, True
+
+    def recv(self) -> Batch:
+        """The first `batch_size` environments that are ready, as views of their rows."""
+        begin, end = self._range()
+        due = int(self._due[begin:end].sum())
+        if due < self.batch_size:
+            self._check_open()
+            raise UsageError(
+                f"recv: given {due} environments under way; allowed: at least {self.batch_size}, "
+                "the batch_size. Call reset or async_reset first, then send for every recv."
+            )
+        self._wait(begin, end, self.batch_size)
+        count = self._exchange.take(begin, end, self.batch_size, self._ids)
+        env_ids = self._ids[:count].copy()
+        self._block += 1
+        self._held[env_ids], self._due[env_ids] = True, False
+        self._read_mail()
+        infos = {}
+        if self._infos:
+            infos = {e: self._infos.pop(e) for e in env_ids.tolist() if e in self._infos}
+        self._last = Batch(env_ids, self._gatherer.rows(env_ids), infos)
+        return self._last
+
+    def send(self, actions: Any, agent_ids: Any = None) -> None:
+        """Hand the actions of whole environments over; they step while you go on.
+
+        Args:
+            actions: Flat rows of the action layout, one an agent, of any width of number; with
+                several groups, a tuple of them.
+            agent_ids: Whose they are, as batches have them; those of the last batch if not given.
+        """
+        env_ids = self._env_ids(agent_ids)
+        parts = (actions,) if len(self.groups) == 1 else actions
+        if len(parts) != len(self.groups):
+            raise UsageError(
+                f"send: given actions for {len(parts)} groups; allowed: {len(self.groups)}, one "
+                f"array for each of {[group.name for group in self.groups]}."
+            )
+        for writer, part in zip(self._writers, parts, strict=True):
+            writer.write(part, env_ids)
+        self._gatherer.release(env_ids)
+        self._held[env_ids], self._due[env_ids] = False, True
+        self._last = None
+        self._exchange.post(env_ids)
+
+    # ------------------------------------------------------------------ reset and step
+
+    def reset(
+        self, seed: Seeds = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[int, tuple[Info, ...]]]:
+        """Begin anew and wait for all: `(observations, infos)`."""
+        self._check_synchronous("reset")
+        self.async_reset(seed, options)
+        batch = self.recv()
+        return self._observations(batch), batch.infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[int, tuple[Info, ...]]]:
+        """Step all: `(observations, rewards, terminations, truncations, infos)`."""
+        self._check_synchronous("step")
+        self.send(actions)
+        batch = self.recv()
+        names = ("rewards", "terminations", "truncations")
+        columns = [[getattr(group.rows, name) for group in batch.groups] for name in names]
+        flat = [column[0] if len(column) == 1 else tuple(column) for column in columns]
+        return self._observations(batch), flat[0], flat[1], flat[2], batch.infos
+
+    # ------------------------------------------------------------------ the environments themselves
+
+    def call(self, name: str, *arguments: Any, **named: Any) -> tuple[Any, ...]:
+        """Call a method of every environment (or get an attribute): what each said."""
+        return self._ask(f"call {name}", None, arguments, named)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of every environment."""
+        return self._ask(f"get {name}")
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of every environment, to one value or to one for each in a list."""
+        if isinstance(values, list | tuple):
+            if len(values) != self.num_envs:
+                raise UsageError(
+                    f"set_attr: given {len(values)} values; allowed: {self.num_envs}, or one."
+                )
+        else:
+            values = [values] * self.num_envs
+        self._ask(f"set {name}", values)
+
+    def render(self) -> tuple[Any, ...]:
+        """What every environment renders, in the render mode it was made with."""
+        return self._ask("render ")
+
+    def close(self) -> None:
+        """End all workers. Calling it again does nothing."""
+        self._closer()
+
+    def __enter__(self) -> Vector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        agents = ", ".join(f"{group.num_agents} {group.name}" for group in self.groups)
+        return (
+            f"Vector({self.num_envs} environments of {agents}; {self.num_workers} workers, "
+            f"{self.backend}; batches of {self.batch_size})"
+        )
+
+    # ------------------------------------------------------------------ waiting, faults
+
+    def _wait(self, begin: int, end: int, count: int) -> None:
+        """Wait for `count` of a range; restart what fails on the way."""
+        while True:
+            found = self._exchange.wait_ready(begin, end, count, self._known_faults, 0.0)
+            if found < count:
+                self._crew.work(count - found)
+                found = self._exchange.wait_ready(begin, end, count, self._known_faults, PATIENCE)
+            if self._exchange.faults() != self._known_faults:
+                self._read_mail()
+                self._handle_reports()
+            elif found >= count:
+                return
+            self._read_mail()
+            self._look_after_workers()
+
+    def _read_mail(self) -> None:
+        for worker in range(self.num_workers):
+            if self._exchange.mail(worker):
+                self._exchange.read_mail(worker)
+                self._receive(worker)
+
+    def _receive(self, worker: int) -> None:
+        try:
+            messages = self._crew.channels[worker].receive()
+        except EOFError:
+            return  # its end is noticed elsewhere
+        for kind, *content in messages:
+            if kind == "infos":
+                self._infos[content[0]] = content[1]
+            elif kind == "fault":
+                self._reports[content[0]] = tuple(content)
+            elif kind == "hello":
+                self._started[worker] = True
+            else:
+                self._replies[content[0]] = (kind, *content)
+
+    def _handle_reports(self) -> None:
+        """Environments that raised: their worker lives and begins new ones."""
+        for env, (_, text, is_action, message) in list(self._reports.items()):
+            self._known_faults += 1
+            del self._reports[env]
+            self._exchange.post(np.array([env]))
+            if is_action:
+                raise ActionError("", f"(environment {env}) {message}", "see there")
+            fault = self._fault("raised", self._exchange.owner(env), (env,), text)
+            self._spend(fault)
+
+    def _look_after_workers(self) -> None:
+        """Notice workers that ended or stall, and begin new ones."""
+        for worker in range(self.num_workers):
+            death = self._crew.death_of(worker)
+            if death is None:
+                busy, env = self._exchange.busy(worker)
+                if busy <= self._cfg.step_timeout or self._crew.__class__.__name__ == "SerialCrew":
+                    continue
+                trace = self._crew.kill(worker)
+                detail = f"no end of a step after {self._cfg.step_timeout} s\n{trace}"
+                death = ("stalled", detail)
+            self._receive(worker)
+            self._bury(worker, *death)
+
+    def _bury(self, worker: int, kind: str, detail: str) -> None:
+        begin, end = self._exchange.envs_of(worker)
+        under_way = [env for env in range(begin, end) if self._exchange.state(env) in (1, 2, 3)]
+        if not self._started[worker]:
+            raise WorkerError(
+                f"given a worker that {kind} before it began ({detail.strip()}); allowed: one that "
+                "starts. Its own words are above, on standard error. If fugu.make stands at the "
+                'top level of a script, put it below: if __name__ == "__main__":'
+            )
+        fault = self._fault(kind, worker, tuple(under_way), detail)
+        self._spend(fault)
+        self._exchange.revive(worker)
+        for env in range(begin, end):
+            if self._exchange.state(env) == FAULT and env not in self._reports:
+                self._known_faults += 1  # its report died with the worker
+                self._exchange.post(np.array([env]))
+        self._started[worker] = False
+        self._crew.restart(worker)
+
+    def _fault(self, kind: str, worker: int, envs: tuple[int, ...], detail: str) -> Fault:
+        first = envs[0] if envs else self._exchange.envs_of(worker)[0]
+        actions = tuple(rows.actions.tolist() for rows in self._slab.of_env(first))
+        return Fault(kind, worker, envs, detail, self._seeds[first], actions)
+
+    def _spend(self, fault: Fault) -> None:
+        self.faults.append(fault)
+        log.warning("%s", fault)
+        try:
+            self._budget.spend(fault)
+        except WorkerError:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------ commands
+
+    def _command(self, env_ids: NDArray[np.int64], commands: list[tuple[Any, ...]]) -> None:
+        """Post the environments, then send each worker what to do with them."""
+        self._exchange.post(env_ids.astype(np.int64), True)
+        for command in commands:
+            worker = self._exchange.owner(command[1])
+            try:
+                self._crew.channels[worker].send(command, self._while_sending)
+            except (BrokenPipeError, ConnectionError):
+                continue  # the worker is gone: its environments are restarted without it
+
+    def _while_sending(self) -> None:
+        self._read_mail()
+        self._look_after_workers()
+
+    def _ask(
+        self,
+        name: str,
+        values: Sequence[Any] | None = None,
+        arguments: tuple[Any, ...] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, ...]:
+        """Have every environment do something and wait for all replies."""
+        self._check_open()
+        if self._due.any():
+            raise UsageError(
+                f"{name}: given while {int(self._due.sum())} environments are under way; recv all "
+                "of them first."
+            )
+        self._replies.clear()
+        commands = [
+            (
+                "call",
+                env,
+                name,
+                None if values is None else values[env],
+                arguments,
+                dict(named or {}),
+            )
+            for env in range(self.num_envs)
+        ]
+        self._command(np.arange(self.num_envs), commands)
+        self._wait(0, self.num_envs, self.num_envs)
+        self._exchange.take(0, self.num_envs, self.num_envs, self._ids)
+        self._read_mail()
+        refused = [reply for reply in self._replies.values() if reply[0] == "refusal"]
+        if refused:
+            raise WorkerError(f"{name} failed in environment {refused[0][1]}: {refused[0][3]}")
+        missing = [env for env in range(self.num_envs) if env not in self._replies]
+        if missing:
+            raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
+        return tuple(self._replies[env][2] for env in range(self.num_envs))
+
+    def _drain(self) -> None:
+        """Wait for whatever is under way and forget it."""
+        under_way = int(self._due.sum())
+        if under_way:
+            self._wait(0, self.num_envs, under_way)
+            self._exchange.take(0, self.num_envs, self.num_envs, self._ids)
+        self._read_mail()
+        self._infos.clear()
+        self._gatherer.release(np.flatnonzero(self._held))
+
+    # ------------------------------------------------------------------ checks
+
+    def _range(self) -> tuple[int, int]:
+        if not self._cfg.ordered:
+            return 0, self.num_envs
+        first = self._block * self.batch_size % self.num_envs
+        return first, first + self.batch_size
+
+    def _env_ids(self, agent_ids: Any) -> NDArray[np.int64]:
+        """The environments that agent ids name, all of whose agents must be among them."""
+        if agent_ids is None:
+            if self._last is None:
+                self._check_open()
+                raise UsageError("send: given no agent_ids and no batch since the last send.")
+            return self._last.env_ids
+        if self._last is not None and agent_ids is self._last.groups[0].agent_ids:
+            return self._last.env_ids
+        parts = (agent_ids,) if len(self.groups) == 1 else agent_ids
+        agents, ids = self.groups[0].num_agents, np.asarray(parts[0], np.int64).reshape(-1)
+        env_ids: NDArray[np.int64] = ids[::agents] // agents
+        whole = (env_ids[:, None] * agents + np.arange(agents)).reshape(-1)
+        if not np.array_equal(whole, ids) or len(np.unique(env_ids)) != len(env_ids):
+            raise UsageError(
+                f"send: given agent_ids {ids.tolist()[:8]}...; allowed: all {agents} agents of "
+                "each environment, side by side, as batches have them."
+            )
+        outside = (env_ids < 0) | (env_ids >= self.num_envs)
+        if outside.any() or not self._held[env_ids].all():
+            wrong = env_ids[outside] if outside.any() else env_ids[~self._held[env_ids]]
+            raise UsageError(
+                f"send: given agents of environments {wrong.tolist()[:8]}, which are not in a "
+                "batch that was received and not sent yet."
+            )
+        return env_ids
+
+    def _make_seeds(self, seed: Seeds) -> list[int | None]:
+        if isinstance(seed, Sequence):
+            if len(seed) != self.num_envs:
+                raise UsageError(
+                    f"seed: given {len(seed)} seeds; allowed: one integer, or {self.num_envs}."
+                )
+            return list(seed)
+        if seed is not None:
+            self._seed = int(seed)
+        elif self._seed is None:
+            self._seed = fresh_seed()
+        return [derive(self._seed, env // self._cfg.group_size) for env in range(self.num_envs)]
+
+    def _observations(self, batch: Batch) -> Any:
+        found = tuple(group.rows.observations for group in batch.groups)
+        return found[0] if len(found) == 1 else found
+
+    def _check_synchronous(self, name: str) -> None:
+        if self.batch_size != self.num_envs:
+            raise UsageError(
+                f"{name}: given batches of {self.batch_size} of {self.num_envs} environments; "
+                "allowed: all of them. Use send and recv."
+            )
+
+    def _check_open(self) -> None:
+        if not self._closer.alive:
+            raise UsageError("given a vector that is closed; make a new one.")
+
+    def _only_group(self) -> AgentGroup:
+        if len(self.groups) == 1:
+            return self.groups[0]
+        names = [group.name for group in self.groups]
+        raise UsageError(
+            f"given a vector with {len(names)} groups of agents, {names}; allowed: one. "
+            "Take the layout of one group: vec.groups[i].observation_layout."
+        )
+
+
+def _close(exchange: Exchange, crew: Crew) -> None:
+    exchange.close()
+    crew.close()
