@@ -119,6 +119,10 @@ public:
         return nb::make_tuple(static_cast<double>(busy) * 1e-9, env);
     }
 
+    void hold(size_t env) {
+        check_env(env);
+        exchange_.hold(env);
+    }
     uint32_t state(size_t env) {
         check_env(env);
         return static_cast<uint32_t>(exchange_.state(env));
@@ -199,6 +203,7 @@ void bind_exchange(nb::module_& m) {
         .def("serve", &BoundExchange::serve)
         .def("done", &BoundExchange::done, nb::arg(), nb::arg(), nb::arg() = false)
         .def("busy", &BoundExchange::busy)
+        .def("hold", &BoundExchange::hold)
         .def("state", &BoundExchange::state)
         .def("owner", &BoundExchange::owner)
         .def("envs_of", &BoundExchange::envs_of)

@@ -101,6 +101,7 @@ std::unique_ptr<Node> build_node(nb::handle python) {
         descr();
         n->low_integer = {nb::cast<int64_t>(python.attr("low"))};
         n->high_integer = {nb::cast<int64_t>(python.attr("high"))};
+        n->plain = nb::cast<bool>(python.attr("plain"));
     } else if (name == "TextNode") {
         n->kind = Kind::Text;
         n->offset = number("offset");

@@ -30,6 +30,7 @@ struct Node {
     // Text, Sequence, OneOf
     size_t capacity = 0, min_length = 0, length_offset = 0, mask_offset = 0;
     bool stacked = false;
+    bool plain = false;            // Scalar: a Python int
     std::vector<Py_UCS4> alphabet; // sorted
     bool utf8 = false;             // no alphabet: bytes of UTF-8
     // Dict, Tuple, Sequence, OneOf, Converted

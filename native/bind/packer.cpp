@@ -323,7 +323,8 @@ private:
             int64_t v = 0;
             if (!load_integer(n, data, v) || v < n.low_integer[0] || v > n.high_integer[0])
                 return slow_unpack(n, slot, flat);
-            PyObject* scalar = PyArray_Scalar(data, n.descr, nullptr);
+            PyObject* scalar =
+                n.plain ? PyLong_FromLongLong(v) : PyArray_Scalar(data, n.descr, nullptr);
             if (!scalar)
                 throw nb::python_error();
             return nb::steal(scalar);

@@ -168,6 +168,9 @@ public:
         return found_.size();
     }
 
+    // An environment is the learner's, to be sent another time.
+    void hold(size_t env) { set(env, EnvState::Idle); }
+
     // How long a worker has been inside one environment; 0 if it is in none.
     int64_t busy_ns(size_t worker, int64_t* env) const {
         const uint32_t current = worker_[worker].current.load(std::memory_order_acquire);

@@ -116,6 +116,17 @@ def test_unpack_gives_views_or_copies(native: bool) -> None:
     assert (copy == 0).all()
 
 
+def test_plain_layouts_give_ints(native: bool) -> None:
+    space = spaces.Tuple((spaces.Discrete(5, start=-2), spaces.MultiDiscrete([3])))
+    layout = layout_of(space, native, plain=True)
+    row = layout.zeros()
+    layout.pack((-1, np.array([2])), row)
+    number, array = layout.unpack(row)
+    assert type(number) is int
+    assert number == -1
+    assert array.dtype == np.int64
+
+
 def test_a_view_keeps_its_row_alive(native: bool) -> None:
     layout = layout_of(spaces.Dict(a=spaces.Box(0, 1, (1000,))), native)
     row = layout.zeros()

@@ -189,14 +189,14 @@ def make_groups(
             names[i],
             tuple(members[i]),
             Layout.of(observation, limits=seen[i]),
-            Layout.of(action, limits=done[i], strict=not cfg.clip_actions),
+            Layout.of(action, limits=done[i], strict=not cfg.clip_actions, plain=True),
         )
         for i, (_, observation, action) in enumerate(spaces)
     )
 
 
 def _limits_of_each(limits: Limits, spaces: list[Space[Any]]) -> list[Limits]:
-    """Of limits by path, to each space its own; one that no space has goes to all, to be refused."""
+    """Of limits by path, to each space its own; what no space has goes to all, to be refused."""
     if not isinstance(limits, Mapping) or len(spaces) == 1:
         return [limits] * len(spaces)
     paths = [limited_paths(space) for space in spaces]

@@ -29,13 +29,14 @@ class ArrayNode:
 
 @dataclass(frozen=True, eq=False)
 class ScalarNode:
-    """An integer from `low` to `high`, both included."""
+    """An integer from `low` to `high`, both included; unpacked as an `int` if `plain`."""
 
     path: str
     dtype: np.dtype[Any]
     offset: int
     low: int
     high: int
+    plain: bool = False
 
 
 @dataclass(frozen=True, eq=False)

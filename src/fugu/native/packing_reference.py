@@ -120,8 +120,8 @@ class ReferencePacker:
                 return array
             case ScalarNode():
                 value = read(raw, node.dtype, node.offset, slot)
-                fit_scalar(node, value)
-                return value
+                number = fit_scalar(node, value)
+                return number if node.plain else value
             case TextNode():
                 length = self._read_length(node, raw, slot)
                 start = slot * node.capacity

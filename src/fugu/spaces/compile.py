@@ -35,11 +35,11 @@ _SUPPORTED = {np.dtype(name) for name in "?bBhHiIqQlLefd"}
 class Compiler:
     """Lays the leaves of one space out, one behind the other, each naturally aligned."""
 
-    def __init__(self, limits: Limits, strict: bool) -> None:
+    def __init__(self, limits: Limits, *, strict: bool = False, plain: bool = False) -> None:
         self.leaves: list[Leaf] = []
         self.end = 0
         self.limited: set[str] = set()  # paths that needed a limit
-        self._limits, self._strict = limits, strict
+        self._limits, self._strict, self._plain = limits, strict, plain
         self._compilers: dict[type[Space[Any]], Callable[[Any, str, tuple[int, ...]], Node]] = {
             spaces.Box: self._box,
             spaces.Discrete: self._discrete,
@@ -107,7 +107,7 @@ class Compiler:
     def _discrete(self, space: spaces.Discrete, path: str, slots: tuple[int, ...]) -> Node:
         dtype, start, count = np.dtype(space.dtype), int(space.start), int(space.n)
         offset = self._leaf(path, dtype, slots, space)
-        return ScalarNode(path, dtype, offset, start, start + count - 1)
+        return ScalarNode(path, dtype, offset, start, start + count - 1, self._plain)
 
     # ------------------------------------------------------------------ trees
 
@@ -238,7 +238,7 @@ class Compiler:
 
 def limited_paths(space: Space[Any]) -> set[str]:
     """The paths of a space that need a limit."""
-    compiler = Compiler(0, strict=False)
+    compiler = Compiler(0)
     compiler.compile(space)
     return compiler.limited
 

@@ -16,6 +16,13 @@ if native.available:
     from fugu._native import gather
 
 Blocks = NDArray[np.uint8]  # [environments, bytes of one]
+Span = slice | NDArray[np.int64]  # environments: a slice where they are contiguous
+
+
+def span_of(env_ids: NDArray[np.int64]) -> Span:
+    """Environments in ascending order, as a slice if they are contiguous."""
+    first, count = int(env_ids[0]), len(env_ids)
+    return slice(first, first + count) if int(env_ids[-1]) - first + 1 == count else env_ids
 
 
 @dataclass
@@ -39,24 +46,30 @@ class Gatherer:
         self._sources = _blocks(slab.rows, slab.num_envs)
         self._free: list[Copy] = []
         self._copies: dict[int, Copy] = {}  # by environment
+        self._views_made: dict[tuple[int, int], tuple[GroupBatch, ...]] = {}
         self._agents = [np.arange(group.num_agents) for group in slab.groups]
         self._rows = [
             np.arange(slab.num_envs * group.num_agents, dtype=np.int64) for group in slab.groups
         ]
 
-    def rows(self, env_ids: NDArray[np.int64]) -> tuple[GroupBatch, ...]:
+    def rows(self, envs: Span) -> tuple[GroupBatch, ...]:
         """The rows of these environments, in order."""
-        first, count = int(env_ids[0]), len(env_ids)
-        if int(env_ids[-1]) - first + 1 == count:
-            return self._views(first, count)
-        return self._gather(env_ids)
+        if not isinstance(envs, slice):
+            return self._gather(envs)
+        key = (envs.start, envs.stop)
+        if key not in self._views_made:
+            if len(self._views_made) > 64:
+                self._views_made.clear()
+            self._views_made[key] = self._views(*key)
+        return self._views_made[key]
 
-    def release(self, env_ids: NDArray[np.int64]) -> None:
+    def release(self, envs: Span) -> None:
         """These environments are sent: what shows their rows may be overwritten."""
+        if not (self._poison or self._copies):
+            return
+        env_ids = np.arange(envs.start, envs.stop) if isinstance(envs, slice) else envs
         if self._poison:
             self._poison_rows(env_ids)
-        if not self._copies:
-            return
         for env in env_ids.tolist():
             copy = self._copies.pop(env, None)
             if copy is not None:
@@ -67,10 +80,10 @@ class Gatherer:
                         for block in copy.blocks:
                             block.fill(POISON)
 
-    def _views(self, first: int, count: int) -> tuple[GroupBatch, ...]:
+    def _views(self, first: int, end: int) -> tuple[GroupBatch, ...]:
         groups = []
         for group, rows, ids in zip(self._slab.groups, self._slab.rows, self._rows, strict=True):
-            part = slice(first * group.num_agents, (first + count) * group.num_agents)
+            part = slice(first * group.num_agents, end * group.num_agents)
             arrays = {name: getattr(rows, name)[part] for name in FIELDS}
             groups.append(GroupBatch(group.name, ids[part], Buffers(**arrays)))
         return tuple(groups)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import ActionError, UsageError
+from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import AgentGroup, Info
 from fugu.spaces import Layout
@@ -20,7 +20,7 @@ from fugu.vector.actions import ActionWriter
 from fugu.vector.batch import Batch
 from fugu.vector.crews import Crew
 from fugu.vector.faults import Fault, RestartBudget, WorkerError
-from fugu.vector.gathering import Gatherer
+from fugu.vector.gathering import Gatherer, Span, span_of
 from fugu.vector.slab import Slab
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Vector:
         self._due = np.zeros(slab.num_envs, np.bool_)  # sent, and not received since
         self._ids = np.zeros(slab.num_envs, np.int64)
         self._last: Batch | None = None
+        self._last_span: Span = slice(0, 0)
         self._block = 0  # of ordered batches, the one that comes next
         self._infos: dict[int, tuple[Info, ...]] = {}
         self._replies: dict[int, tuple[Any, ...]] = {}
@@ -128,7 +129,7 @@ class Vector:
     def recv(self) -> Batch:
         """The first `batch_size` environments that are ready, as views of their rows."""
         begin, end = self._range()
-        due = int(self._due[begin:end].sum())
+        due = int(np.count_nonzero(self._due[begin:end]))
         if due < self.batch_size:
             self._check_open()
             raise UsageError(
@@ -138,13 +139,15 @@ class Vector:
         self._wait(begin, end, self.batch_size)
         count = self._exchange.take(begin, end, self.batch_size, self._ids)
         env_ids = self._ids[:count].copy()
+        envs = span_of(env_ids)
         self._block += 1
-        self._held[env_ids], self._due[env_ids] = True, False
+        self._held[envs], self._due[envs] = True, False
         self._read_mail()
         infos = {}
         if self._infos:
             infos = {e: self._infos.pop(e) for e in env_ids.tolist() if e in self._infos}
-        self._last = Batch(env_ids, self._gatherer.rows(env_ids), infos)
+        self._last = Batch(env_ids, self._gatherer.rows(envs), infos)
+        self._last_span = envs
         return self._last
 
     def send(self, actions: Any, agent_ids: Any = None) -> None:
@@ -155,17 +158,18 @@ class Vector:
                 several groups, a tuple of them.
             agent_ids: Whose they are, as batches have them; those of the last batch if not given.
         """
-        env_ids = self._env_ids(agent_ids)
+        env_ids, envs = self._env_ids(agent_ids)
         parts = (actions,) if len(self.groups) == 1 else actions
         if len(parts) != len(self.groups):
             raise UsageError(
                 f"send: given actions for {len(parts)} groups; allowed: {len(self.groups)}, one "
                 f"array for each of {[group.name for group in self.groups]}."
             )
-        for writer, part in zip(self._writers, parts, strict=True):
-            writer.write(part, env_ids)
-        self._gatherer.release(env_ids)
-        self._held[env_ids], self._due[env_ids] = False, True
+        flat = [w.fit(part, len(env_ids)) for w, part in zip(self._writers, parts, strict=True)]
+        for writer, rows in zip(self._writers, flat, strict=True):
+            writer.write(rows, envs)
+        self._gatherer.release(envs)
+        self._held[envs], self._due[envs] = False, True
         self._last = None
         self._exchange.post(env_ids)
 
@@ -237,10 +241,8 @@ class Vector:
     def _wait(self, begin: int, end: int, count: int) -> None:
         """Wait for `count` of a range; restart what fails on the way."""
         while True:
-            found = self._exchange.wait_ready(begin, end, count, self._known_faults, 0.0)
-            if found < count:
-                self._crew.work(count - found)
-                found = self._exchange.wait_ready(begin, end, count, self._known_faults, PATIENCE)
+            self._crew.work(count)
+            found = self._exchange.wait_ready(begin, end, count, self._known_faults, PATIENCE)
             if self._exchange.faults() != self._known_faults:
                 self._read_mail()
                 self._handle_reports()
@@ -272,22 +274,24 @@ class Vector:
 
     def _handle_reports(self) -> None:
         """Environments that raised: their worker lives and begins new ones."""
-        for env, (_, text, is_action, message) in list(self._reports.items()):
+        for env, (_, text, action_error) in list(self._reports.items()):
             self._known_faults += 1
             del self._reports[env]
+            if action_error is not None:  # the caller's mistake: the environment waits for another
+                self._exchange.hold(env)
+                self._held[env], self._due[env] = True, False
+                action_error.add_note(f"in environment {env}, which still awaits an action")
+                raise action_error
             self._exchange.post(np.array([env]))
-            if is_action:
-                raise ActionError("", f"(environment {env}) {message}", "see there")
-            fault = self._fault("raised", self._exchange.owner(env), (env,), text)
-            self._spend(fault)
+            self._spend(self._fault("raised", self._exchange.owner(env), (env,), text))
 
     def _look_after_workers(self) -> None:
         """Notice workers that ended or stall, and begin new ones."""
         for worker in range(self.num_workers):
             death = self._crew.death_of(worker)
             if death is None:
-                busy, env = self._exchange.busy(worker)
-                if busy <= self._cfg.step_timeout or self._crew.__class__.__name__ == "SerialCrew":
+                busy, _ = self._exchange.busy(worker)
+                if busy <= self._cfg.step_timeout:
                     continue
                 trace = self._crew.kill(worker)
                 detail = f"no end of a step after {self._cfg.step_timeout} s\n{trace}"
@@ -400,15 +404,15 @@ class Vector:
         first = self._block * self.batch_size % self.num_envs
         return first, first + self.batch_size
 
-    def _env_ids(self, agent_ids: Any) -> NDArray[np.int64]:
+    def _env_ids(self, agent_ids: Any) -> tuple[NDArray[np.int64], Span]:
         """The environments that agent ids name, all of whose agents must be among them."""
         if agent_ids is None:
             if self._last is None:
                 self._check_open()
                 raise UsageError("send: given no agent_ids and no batch since the last send.")
-            return self._last.env_ids
+            return self._last.env_ids, self._last_span
         if self._last is not None and agent_ids is self._last.groups[0].agent_ids:
-            return self._last.env_ids
+            return self._last.env_ids, self._last_span
         parts = (agent_ids,) if len(self.groups) == 1 else agent_ids
         agents, ids = self.groups[0].num_agents, np.asarray(parts[0], np.int64).reshape(-1)
         env_ids: NDArray[np.int64] = ids[::agents] // agents
@@ -425,7 +429,8 @@ class Vector:
                 f"send: given agents of environments {wrong.tolist()[:8]}, which are not in a "
                 "batch that was received and not sent yet."
             )
-        return env_ids
+        ascending = bool((env_ids[1:] > env_ids[:-1]).all())
+        return env_ids, span_of(env_ids) if ascending else env_ids
 
     def _make_seeds(self, seed: Seeds) -> list[int | None]:
         if isinstance(seed, Sequence):

@@ -160,6 +160,7 @@ class Worker:
                 f"environment {number}: given the groups {env.groups}; allowed: those of the first "
                 f"copy, {self._slab.groups}. All copies need the same agents and spaces."
             )
+        env.groups = self._slab.groups  # one compiled layout for all copies stays in the cache
         env.bind(*self._slab.of_env(number))
         self._envs[number - self._first] = env
         return env
@@ -171,12 +172,16 @@ class Worker:
     def _fail(self, number: int, error: BaseException) -> None:
         """Drop the environment and report; the learner decides how it goes on."""
         self._polled.pop(number, None)
+        if isinstance(error, ActionError):  # not its mistake, and it has not stepped
+            self._send("fault", number, "", error)
+            self._exchange.done(self._index, number, True)
+            return
         i = number - self._first
         env = self._envs[i]
         self._envs[i] = self._steps[i] = None
         _close(env)
         text = "".join(traceback.format_exception(error))
-        self._send("fault", number, text, isinstance(error, ActionError), str(error))
+        self._send("fault", number, text, None)
         self._exchange.done(self._index, number, True)
 
     # ------------------------------------------------------------------ commands
