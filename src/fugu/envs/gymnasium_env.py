@@ -35,7 +35,7 @@ class GymnasiumEnv(EmulatedEnv):
         super().bind(*buffers)
         slot = self._one_slot = self._slots[AGENT]
         self._stepper: Stepper | None = None
-        masked = slot.sees_dict and slot.mask_width
+        masked = slot.sees_mask and slot.mask_width
         if native.available and not masked and not self._action_masks and not slot.clips:
             (rows,) = buffers
             self._stepper = Stepper(

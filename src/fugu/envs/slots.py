@@ -27,7 +27,8 @@ class Slot:
         self._mask_writer = MaskWriter(group.action_layout)
         self.mask_width = self._mask_writer.width
         self.clips = clip
-        self.sees_dict = isinstance(group.observation_layout.space, spaces.Dict)
+        space = group.observation_layout.space
+        self.sees_mask = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self.live = False
         self._mask[:] = True
         self._masked = False
@@ -50,7 +51,7 @@ class Slot:
 
     def mask(self, observation: Any, info: Any, mask: Any = None) -> None:
         """Write the mask, or that of the observation or the info; without one, allow all."""
-        if mask is None and (info or self.sees_dict):
+        if mask is None and (info or self.sees_mask):
             mask = find_mask(observation, info, self.mask_width)
         if mask is not None:
             self._mask_writer.write(mask, self._mask)
