@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fugu.envs import emulate as emulate
     from fugu.envs.checking import check as check
     from fugu.spaces import Layout as Layout
+    from fugu.vector import Vector as Vector
+    from fugu.vector import make as make
 
 __version__ = "0.1.0"
 
@@ -23,8 +25,10 @@ _HOMES = {
     "Env": "fugu.envs",
     "EpisodeStats": "fugu.envs",
     "Layout": "fugu.spaces",
+    "Vector": "fugu.vector",
     "check": "fugu.envs.checking",
     "emulate": "fugu.envs",
+    "make": "fugu.vector",
 }
 
 __all__ = ["__version__", *_HOMES]

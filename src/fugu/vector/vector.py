@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,8 @@ from fugu.vector.slab import Slab
 if TYPE_CHECKING:
     from fugu._native import Exchange
 
-PATIENCE = 0.1  # seconds between two looks at the workers
+PATIENCE = 0.1  # seconds to wait at a time
+LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
 FAULT = 5  # of Exchange.state
 log = logging.getLogger("fugu.vector")
 Seeds = int | Sequence[int | None] | None
@@ -85,6 +87,7 @@ class Vector:
         self._reports: dict[int, tuple[Any, ...]] = {}
         self._started = [backend != "process"] * self.num_workers
         self._known_faults = 0
+        self._next_look = 0.0
         self._seed = cfg.seed
         self._seeds: list[int | None] = [None] * slab.num_envs
         self._closer = weakref.finalize(self, _close, exchange, crew)
@@ -128,10 +131,10 @@ class Vector:
 
     def recv(self) -> Batch:
         """The first `batch_size` environments that are ready, as views of their rows."""
+        self._check_open()
         begin, end = self._range()
         due = int(np.count_nonzero(self._due[begin:end]))
         if due < self.batch_size:
-            self._check_open()
             raise UsageError(
                 f"recv: given {due} environments under way; allowed: at least {self.batch_size}, "
                 "the batch_size. Call reset or async_reset first, then send for every recv."
@@ -158,6 +161,7 @@ class Vector:
                 several groups, a tuple of them.
             agent_ids: Whose they are, as batches have them; those of the last batch if not given.
         """
+        self._check_open()
         env_ids, envs = self._env_ids(agent_ids)
         parts = (actions,) if len(self.groups) == 1 else actions
         if len(parts) != len(self.groups):
@@ -246,10 +250,11 @@ class Vector:
             if self._exchange.faults() != self._known_faults:
                 self._read_mail()
                 self._handle_reports()
-            elif found >= count:
+            elif found >= count and time.monotonic() < self._next_look:
                 return
             self._read_mail()
             self._look_after_workers()
+            self._next_look = time.monotonic() + LOOKING
 
     def _read_mail(self) -> None:
         for worker in range(self.num_workers):
@@ -302,7 +307,8 @@ class Vector:
     def _bury(self, worker: int, kind: str, detail: str) -> None:
         begin, end = self._exchange.envs_of(worker)
         under_way = [env for env in range(begin, end) if self._exchange.state(env) in (1, 2, 3)]
-        if not self._started[worker]:
+        if kind == "exited" and not self._started[worker]:  # and will not start another time
+            self.close()
             raise WorkerError(
                 f"given a worker that {kind} before it began ({detail.strip()}); allowed: one that "
                 "starts. Its own words are above, on standard error. If fugu.make stands at the "
@@ -315,7 +321,6 @@ class Vector:
             if self._exchange.state(env) == FAULT and env not in self._reports:
                 self._known_faults += 1  # its report died with the worker
                 self._exchange.post(np.array([env]))
-        self._started[worker] = False
         self._crew.restart(worker)
 
     def _fault(self, kind: str, worker: int, envs: tuple[int, ...], detail: str) -> Fault:
@@ -408,7 +413,6 @@ class Vector:
         """The environments that agent ids name, all of whose agents must be among them."""
         if agent_ids is None:
             if self._last is None:
-                self._check_open()
                 raise UsageError("send: given no agent_ids and no batch since the last send.")
             return self._last.env_ids, self._last_span
         if self._last is not None and agent_ids is self._last.groups[0].agent_ids:

@@ -1,0 +1,212 @@
+"""Environments for vectors: structured, of many agents, slow, polled, and ill-behaved ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from fugu.envs.contract import AgentGroup, Buffers, Env
+from fugu.spaces import Layout
+
+
+class Walk(gymnasium.Env):  # type: ignore[type-arg]
+    """A random walk whose episodes have random lengths, with a nested observation and an info."""
+
+    def __init__(self, most: int = 12) -> None:
+        self.observation_space = spaces.Dict(
+            place=spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            count=spaces.Discrete(1000),
+            word=spaces.Text(4, charset="ab"),
+        )
+        self.action_space = spaces.Dict(turn=spaces.Discrete(3), push=spaces.Box(-1, 1, (2,)))
+        self.most = most
+        self.note = "unset"
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count, self.place = 0, self.np_random.normal(size=2)
+        self.length = int(self.np_random.integers(2, self.most))
+        return self.observe(), {}
+
+    def observe(self) -> Any:
+        word = "a" * (1 + self.count % 4)
+        return {"place": self.place, "count": self.count, "word": word}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        noise = self.np_random.normal(size=2)
+        self.place = self.place + action["push"] * (int(action["turn"]) - 1) + noise
+        over = self.count >= self.length
+        cut = bool(self.place.sum() > 4)
+        info = {"where": float(self.place[0])} if self.count % 3 == 0 else {}
+        return self.observe(), float(self.place[0]), over, cut and not over, info
+
+    def describe(self, greeting: str, mark: str = ".") -> str:
+        return f"{greeting} {self.count}{mark}"
+
+
+class Herd:
+    """A PettingZoo parallel environment: agents of two kinds that leave and join by chance."""
+
+    metadata: dict[str, Any] = {"name": "herd"}
+
+    def __init__(self) -> None:
+        self.possible_agents = [f"sheep_{i}" for i in range(3)] + ["dog_0"]
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-99, 99, (3,)) if agent[0] == "s" else spaces.MultiDiscrete([50, 2])
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(4) if agent[0] == "s" else spaces.Box(-1, 1, (1,))
+
+    def see(self, agent: str) -> Any:
+        if agent[0] == "s":
+            return self.random.normal(size=3).astype(np.float32)
+        return np.array([self.time, len(self.agents) % 2])
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        self.random = np.random.default_rng(seed)
+        self.time = 0
+        self.agents = [a for a in self.possible_agents if a != "sheep_2"]
+        return {a: self.see(a) for a in self.agents}, {a: {} for a in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.time += 1
+        acted = list(actions)
+        ends = {a: bool(self.random.random() < 0.1) for a in acted}
+        cut = {a: self.time >= 20 and not ends[a] for a in acted}
+        if self.time == 4 and "sheep_2" not in acted:
+            self.agents.append("sheep_2")
+        self.agents = [a for a in self.agents if not (ends.get(a) or cut.get(a))]
+        everyone = list(dict.fromkeys(acted + self.agents))
+        return (
+            {a: self.see(a) for a in everyone},
+            {a: float(np.sum(actions[a])) if a in actions else 0.0 for a in everyone},
+            {a: ends.get(a, False) for a in everyone},
+            {a: cut.get(a, False) for a in everyone},
+            {a: {"time": self.time} for a in everyone},
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class Small(gymnasium.Env):  # type: ignore[type-arg]
+    """Counts; the least there is to step."""
+
+    observation_space = spaces.Box(-1, 1e9, (2,))
+    action_space = spaces.Discrete(5)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.count = 0
+        self.seed = float(seed % 1000) if seed is not None else -1.0
+        self.options = options
+        return self.observe(), {}
+
+    def observe(self) -> Any:
+        return np.array([self.count, self.seed], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self.observe(), float(action), False, False, {}
+
+
+class Sleepy(Small):
+    """Sleeps as long as its action says, in units of 10 ms."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.01 * int(action))
+        return super().step(action)
+
+
+class Chatty(Small):
+    """Says much after every episode, and every step ends one."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, _ = super().step(action)
+        return observation, reward, True, False, {"text": "x" * 20_000}
+
+
+class Naughty(Small):
+    """Does something bad on action 4: what, and in which call, it is told when it is made."""
+
+    def __init__(self, deed: str, where: str = "step", in_copy: bool = False) -> None:
+        self.deed, self.where = deed, where
+        if where == "init" and os.environ.get("FUGU_TEST_WORKER"):
+            misbehave(deed)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if self.where == "reset" and options:
+            misbehave(self.deed)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self.where == "step" and action == 4:
+            misbehave(self.deed)
+        return super().step(action)
+
+
+def misbehave(deed: str) -> None:
+    match deed:
+        case "raise":
+            raise ZeroDivisionError("a deed of its own")
+        case "exit":
+            sys.exit(3)
+        case "hard-exit":
+            os._exit(7)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            import ctypes
+
+            ctypes.string_at(0)
+        case "stall":
+            time.sleep(3600)
+        case "spin":
+            while True:
+                pass
+
+
+class Waiting(Env):
+    """Waits for something outside: begins a step, and is polled until its time has come."""
+
+    def __init__(self, seconds: float = 0.05) -> None:
+        layout = Layout.of(spaces.Discrete(1000))
+        self.groups = (AgentGroup("agent", ("agent_0",), layout, Layout.of(spaces.Discrete(5))),)
+        self.seconds = seconds
+
+    def bind(self, *buffers: Buffers) -> None:
+        self.buffers = buffers
+        buffers[0].valid[:] = True
+
+    def reset(self, seed: Any = None, options: Any = None) -> None:
+        self.count = 0
+        self.write()
+
+    def write(self) -> None:
+        rows = self.buffers[0]
+        rows.observations[:] = self.count
+        rows.live[:] = True
+
+    def step(self) -> None:
+        raise AssertionError("it is polled")
+
+    def begin_step(self) -> None:
+        self.until = time.monotonic() + self.seconds * float(self.buffers[0].actions[0, 0])
+
+    def poll(self) -> bool:
+        if time.monotonic() < self.until:
+            return False
+        self.count += 1
+        self.write()
+        return True
+
+    def close(self) -> None:
+        pass
