@@ -127,6 +127,29 @@ def test_continuous_actions_are_clipped_only_on_request() -> None:
             env.step()
 
 
+def test_all_infos_come_as_they_are_on_request() -> None:
+    inner = Counter(length=2)
+    env = emulate(inner, infos="all")
+    inner.info = {"level": "first"}
+    env.reset(seed=0)
+    assert env.infos == ({"level": "first"},)
+    inner.info = {}
+    env.step()
+    assert not env.infos
+    inner.info = {"x": [1, 2]}
+    env.step()
+    assert env.infos == ({"x": [1, 2], "final_info": {"x": [1, 2]}},)
+    env.step()
+    assert env.infos == ({"x": [1, 2]},)
+    inner.info = {}
+    env.step()
+    assert env.infos == ({"final_info": {}},)
+    with pytest.raises(UsageError, match="many agents"):
+        emulate(Turns(), infos="all")
+    with pytest.raises(UsageError, match="given 'some'"):
+        emulate(Counter(), infos="some")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("action", [-1, 4, 2**40])
 def test_an_action_out_of_range_is_refused(action: int) -> None:
     env = emulate(Counter())

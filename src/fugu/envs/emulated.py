@@ -28,8 +28,11 @@ class EmulationSettings:
     reset_options: Mapping[str, Any] = field(default_factory=dict)
     reduce: Mapping[str, Reduction] = field(default_factory=dict)
     clip_actions: bool = False
+    infos: Literal["episode", "all"] = "episode"
 
     def __post_init__(self) -> None:
+        if self.infos not in ("episode", "all"):
+            raise UsageError(f"infos: given {self.infos!r}; allowed: 'episode', 'all'.")
         if self.seeding not in ("episode", "first"):
             raise UsageError(f"seeding: given {self.seeding!r}; allowed: 'episode', 'first'.")
 

@@ -26,6 +26,7 @@ def emulate(
     reset_options: Mapping[str, Any] | None = None,
     reduce: Mapping[str, Reduction] | None = None,
     clip_actions: bool = False,
+    infos: Literal["episode", "all"] = "episode",
 ) -> EmulatedEnv:
     """Make a Gymnasium or PettingZoo environment read and write flat rows in place.
 
@@ -41,6 +42,9 @@ def emulate(
         reset_options: Options of every reset.
         reduce: How `EpisodeStats` sums up each entry of the infos.
         clip_actions: Move continuous actions into their bounds, rather than refuse those outside.
+        infos: "episode": one info for each episode, summed up. "all": every info as it is, for
+            adapters to other libraries; that of a step that ended an episode then stands in the
+            next one's under "final_info". Environments of one agent only.
 
     >>> import gymnasium
     >>> env = emulate(lambda: gymnasium.make("FrozenLake-v1"))
@@ -59,6 +63,7 @@ def emulate(
         reset_options=dict(reset_options or {}),
         reduce=dict(reduce or {}),
         clip_actions=clip_actions,
+        infos=infos,
     )
     env = env_or_factory
     if not is_environment(env) and callable(env):

@@ -23,6 +23,7 @@ class GymnasiumEnv(EmulatedEnv):
 
     def __init__(self, env: gymnasium.Env[Any, Any], cfg: EmulationSettings) -> None:
         refuse_autoreset(env)
+        self._all_infos = cfg.infos == "all"
         self._action_masks = find_mask_method(env)
         groups = make_groups(
             [AGENT], lambda _: env.observation_space, lambda _: env.action_space, cfg
@@ -60,7 +61,9 @@ class GymnasiumEnv(EmulatedEnv):
                 "Gymnasium 1 asks for. For an environment of the old Gym, use shimmy."
             )
         observation, info = result
-        if info:
+        if self._all_infos:
+            self.infos = (info,) if info else ()
+        elif info:
             self._one_stats.note(info)
         mask = None if self._action_masks is None else self._action_masks()
         self._one_slot.show(observation, info, mask)
@@ -74,9 +77,10 @@ class GymnasiumEnv(EmulatedEnv):
         try:
             rest = stepper.step()
             if rest is None:
-                return
-            if type(rest) is dict:
-                self._one_stats.note(rest)
+                if self._all_infos:
+                    self.infos = ()
+            elif type(rest) is dict:
+                self._take_info(rest)
                 self._one_slot.mask(None, rest)
             else:
                 self._handle(rest)
@@ -106,16 +110,30 @@ class GymnasiumEnv(EmulatedEnv):
         observation, reward, terminated, truncated, info = result
         slot = self._one_slot
         slot.reward(reward)
-        self._one_stats.add(reward, info)
+        self._one_stats.add(reward, {} if self._all_infos else info)
         if terminated or truncated:
             slot.end(observation, terminated, truncated)
             if self._stepper is not None:
                 self._one_stats.add_many(*self._stepper.collect())
-            self.infos, self._ended = (self._emit(AGENT),), True
+            summary, self._ended = self._emit(AGENT), True
             self._begin_episode({})
+            if self._all_infos:
+                first = self.infos[0] if self.infos else {}
+                self.infos = ({**first, "final_info": info},)
+            else:
+                self.infos = (summary,)
         else:
+            if self._all_infos:
+                self._take_info(info)
             mask = None if self._action_masks is None else self._action_masks()
             slot.show(observation, info, mask)
+
+    def _take_info(self, info: Any) -> None:
+        """An info in the middle of an episode."""
+        if self._all_infos:
+            self.infos = (info,) if info else ()
+        else:
+            self._one_stats.note(info)
 
     _ended = False  # whether the last step ended an episode, so that its marks must go
 

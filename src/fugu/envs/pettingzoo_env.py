@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from fugu.core.errors import AgentError, EnvError, SpaceError
+from fugu.core.errors import AgentError, EnvError, SpaceError, UsageError
 from fugu.envs.contract import Info
 from fugu.envs.emulated import EmulatedEnv, EmulationSettings, make_groups
 from fugu.envs.slots import Slot
@@ -15,6 +15,8 @@ class PettingZooEnv(EmulatedEnv):
     """What both kinds share: a slot for every possible agent."""
 
     def __init__(self, env: Any, cfg: EmulationSettings) -> None:
+        if cfg.infos == "all":
+            raise UsageError("infos: given 'all' for an environment of many agents; see emulate.")
         agents = getattr(env, "possible_agents", None)
         if not agents:
             raise SpaceError(
