@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]pp' -o -name '*.[ch]')
 GYMNASIUMS := 1.0.0 1.4.0
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all check format lint bench setup clean
+.PHONY: train test test-all check format lint bench peers setup clean
 
 train: setup
 	$(BIN)/python examples/emulation_tour.py
@@ -40,8 +40,20 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(filter native/%,$(NATIVE))
 
-bench: setup
+bench: setup peers
 	$(BIN)/python benchmarks/emulation.py
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/vector.py
+
+# Other people's libraries, in virtual environments of their own.
+peers: .venv-peers/.installed
+	@bash benchmarks/install_pufferlib.sh
+
+.venv-peers/.installed: benchmarks/peers.txt
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@echo "Installing the peers (a minute)"
+	@.venv-peers/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/peers.txt
+	@touch $@
 
 setup: $(STAMP)
 
@@ -60,4 +72,4 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target $@ gymnasium==$*
 
 clean:
-	rm -rf .venv .cache build
+	rm -rf .venv .venv-peers .venv-pufferlib .cache build

@@ -16,6 +16,7 @@ from typing import Protocol
 import tyro
 
 import fugu
+from fugu.cli.autotune import Autotune
 from fugu.cli.check import Check
 from fugu.cli.doctor import Doctor
 from fugu.core.errors import FuguError
@@ -32,6 +33,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Callable[..., Command]] = {
     "doctor": Doctor,
     "check": Check,
+    "autotune": Autotune,
 }
 
 _DESCRIPTION = (

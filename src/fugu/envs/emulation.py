@@ -22,7 +22,7 @@ def emulate(
     limits: Limits = None,
     action_limits: Limits = None,
     group_by: Callable[[Any], str] | None = None,
-    seeding: Literal["episode", "first"] = "episode",
+    seeding: Literal["auto", "episode", "first"] = "auto",
     reset_options: Mapping[str, Any] | None = None,
     reduce: Mapping[str, Reduction] | None = None,
     clip_actions: bool = False,
@@ -39,6 +39,8 @@ def emulate(
         seeding: "episode": each episode has a seed of its own, derived from the seed given to
             `reset` and the episode's number, so that any episode can be run again. "first": only
             the first reset has a seed, exactly the one given, as Gymnasium's own vector does.
+            "auto": "episode", but for Atari, where each seed loads the game anew: only the first
+            episode has one there.
         reset_options: Options of every reset.
         reduce: How `EpisodeStats` sums up each entry of the infos.
         clip_actions: Move continuous actions into their bounds, rather than refuse those outside.

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -145,7 +146,7 @@ class ProcessCrew:
         self._context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
             self._context.set_forkserver_preload(["fugu.vector.crews"])
-        self._job = Job(setup, slab, make_exchange)
+        self._job = Job(replace(setup, one_thread=True), slab, make_exchange)
         self._processes: list[BaseProcess | None] = [None] * num_workers
         self._traces = [tempfile.TemporaryFile() for _ in range(num_workers)]  # noqa: SIM115
         self.channels: list[Channel] = [None] * num_workers  # type: ignore[list-item]
@@ -257,11 +258,18 @@ def _run(job: Job, index: int, connection: Any, trace: Descriptor) -> None:
     faulthandler.enable(trace.number)
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, trace.number)
+    _one_thread_each()
     channel = PipeChannel(connection)
     exchange = job.make_exchange(job.slab)
     channel.send(("hello",), lambda: None)
     exchange.send_mail(index, False)
     Worker(index, job.setup, job.slab, exchange, channel).run()
+
+
+def _one_thread_each() -> None:
+    """Keep the libraries of environments from starting a thread a core in every worker."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 def _end_with_learner() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -14,6 +13,8 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.envs.resolve import resolve
 from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
 from fugu.vector.slab import Slab
+from fugu.vector.tuning.machine import usable_cores
+from fugu.vector.tuning.tuner import find_setting
 from fugu.vector.vector import Vector, VectorSettings
 from fugu.vector.worker import Setup
 
@@ -29,7 +30,7 @@ def make(
     num_envs: int = 1,
     *,
     backend: Backend = "auto",
-    num_workers: int | None = None,
+    num_workers: int | Literal["auto"] | None = None,
     batch_size: int | None = None,
     ordered: bool = False,
     group_size: int = 1,
@@ -49,7 +50,9 @@ def make(
         num_envs: Copies.
         backend: "serial" steps them in the caller, "threads" in threads (for environments that
             release the GIL), "process" in processes; "auto" chooses.
-        num_workers: Threads or processes; as many as there are cores if not given.
+        num_workers: Threads or processes; as many as there are cores if not given. "auto" tries
+            for some seconds which number, and which backend if that is "auto" too, steps fastest
+            here; `Vector.tuning` tells what it found.
         batch_size: Environments in a batch; all if not given. With fewer, `recv` gives the first
             that are ready.
         ordered: Give batches in a fixed order instead, each of the same environments.
@@ -73,8 +76,26 @@ def make(
         raise FuguError(f"fugu.make needs the native extension: {native.reason}")
     check_guard()
     factory = resolve(env, **dict(env_kwargs or {}))
-    chosen, workers = _choose(backend, num_envs, num_workers)
     size = num_envs if batch_size is None else batch_size
+    tuning = None
+    if num_workers == "auto":
+        _check(num_envs, 1, size, ordered, group_size, step_timeout, max_restarts, start_method)
+        tuning = find_setting(
+            make,
+            env,
+            num_envs,
+            backend=backend,
+            batch_size=size,
+            ordered=ordered,
+            group_size=group_size,
+            env_kwargs=env_kwargs,
+            start_method=start_method,
+            step_timeout=step_timeout,
+            max_restarts=max_restarts,
+            **emulation,
+        )
+        backend, num_workers = tuning.choice.backend, tuning.choice.num_workers
+    chosen, workers = _choose(backend, num_envs, num_workers)
     _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
     setup = Setup(factory, emulation, step_timeout)
     first = setup.make()
@@ -92,14 +113,9 @@ def make(
     else:
         crew = ProcessCrew(setup, slab, workers, make_exchange, start_method)
     cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
-    return Vector(slab, exchange, crew, cfg, chosen)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    vector = Vector(slab, exchange, crew, cfg, chosen)
+    vector.tuning = tuning  # type: ignore[attr-defined]
+    return vector
 
 
 def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
@@ -137,6 +153,7 @@ def _check(
         is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not is_integer or value < 1 or (most is not None and value > most):
             upper = f" to {most} (num_envs)" if most is not None else " or more"
+            upper += ', or "auto"' if name == "num_workers" else ""
             raise UsageError(f"{name}: given {value!r}; allowed: an integer from 1{upper}.")
     if num_envs % group_size:
         raise UsageError(

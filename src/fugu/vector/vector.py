@@ -6,7 +6,7 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,11 @@ LOOKING = 0.3  # seconds after which the workers are looked at even if all goes 
 FAULT = 5  # of Exchange.state
 log = logging.getLogger("fugu.vector")
 Seeds = int | Sequence[int | None] | None
+Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+
+
+class MissingAttributeError(WorkerError, AttributeError):
+    """Something of an environment was asked for that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -109,24 +114,25 @@ class Vector:
         """Of the only group; environments with several have one for each."""
         return self._only_group().action_layout
 
+    @property
+    def seed(self) -> int | None:
+        """The root of all seeds, if one is known yet."""
+        return self._seed
+
     # ------------------------------------------------------------------ send and recv
 
-    def async_reset(self, seed: Seeds = None, options: Mapping[str, Any] | None = None) -> None:
+    def async_reset(self, seed: Seeds = None, options: Options = None) -> None:
         """Begin every environment anew; `recv` gives their first observations.
 
         Args:
             seed: The root of all seeds (a copy's own derives from it and its number), or one for
                 each copy. None: the one given to `fugu.make`, else a fresh one.
-            options: Reset options of every copy.
+            options: Reset options of every copy, or a list of those of each.
         """
         self._check_open()
         self._drain()
-        self._seeds = self._make_seeds(seed)
         self._block, self._last = 0, None
-        self._command(
-            np.arange(self.num_envs),
-            [("reset", env, s, options) for env, s in enumerate(self._seeds)],
-        )
+        self._post_resets(np.arange(self.num_envs), seed, options)
         self._held[:], self._due[:] = False, True
 
     def recv(self) -> Batch:
@@ -141,17 +147,8 @@ class Vector:
             )
         self._wait(begin, end, self.batch_size)
         count = self._exchange.take(begin, end, self.batch_size, self._ids)
-        env_ids = self._ids[:count].copy()
-        envs = span_of(env_ids)
         self._block += 1
-        self._held[envs], self._due[envs] = True, False
-        self._read_mail()
-        infos = {}
-        if self._infos:
-            infos = {e: self._infos.pop(e) for e in env_ids.tolist() if e in self._infos}
-        self._last = Batch(env_ids, self._gatherer.rows(envs), infos)
-        self._last_span = envs
-        return self._last
+        return self._give(self._ids[:count].copy())
 
     def send(self, actions: Any, agent_ids: Any = None) -> None:
         """Hand the actions of whole environments over; they step while you go on.
@@ -180,13 +177,37 @@ class Vector:
     # ------------------------------------------------------------------ reset and step
 
     def reset(
-        self, seed: Seeds = None, options: Mapping[str, Any] | None = None
+        self, seed: Seeds = None, options: Options = None
     ) -> tuple[Any, dict[int, tuple[Info, ...]]]:
         """Begin anew and wait for all: `(observations, infos)`."""
         self._check_synchronous("reset")
         self.async_reset(seed, options)
         batch = self.recv()
         return self._observations(batch), batch.infos
+
+    def reset_some(
+        self, mask: NDArray[np.bool_], seed: Seeds = None, options: Options = None
+    ) -> Batch:
+        """Begin some environments anew and wait for them, while the others stay as they are.
+
+        Args:
+            mask: Which of them, one flag for each; all must have been received.
+            seed: As of `reset`, for all of them; the seeds of the others are not used.
+            options: As of `reset`.
+
+        Returns:
+            The rows of all; its infos are of those that began anew.
+        """
+        self._check_open()
+        self._check_synchronous("reset_some")
+        if not self._held.all():
+            raise UsageError("reset_some: given before every environment was received; reset all.")
+        env_ids = np.flatnonzero(mask)
+        self._gatherer.release(env_ids)
+        self._post_resets(env_ids, seed, options)
+        self._wait(0, self.num_envs, len(env_ids))
+        self._exchange.take(0, self.num_envs, len(env_ids), self._ids)
+        return self._give(np.arange(self.num_envs))
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[int, tuple[Info, ...]]]:
         """Step all: `(observations, rewards, terminations, truncations, infos)`."""
@@ -202,11 +223,11 @@ class Vector:
 
     def call(self, name: str, *arguments: Any, **named: Any) -> tuple[Any, ...]:
         """Call a method of every environment (or get an attribute): what each said."""
-        return self._ask(f"call {name}", None, arguments, named)
+        return self.ask(f"call {name}", arguments=arguments, named=named)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every environment."""
-        return self._ask(f"get {name}")
+        return self.ask(f"get {name}")
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of every environment, to one value or to one for each in a list."""
@@ -217,11 +238,67 @@ class Vector:
                 )
         else:
             values = [values] * self.num_envs
-        self._ask(f"set {name}", values)
+        self.ask(f"set {name}", values)
 
     def render(self) -> tuple[Any, ...]:
         """What every environment renders, in the render mode it was made with."""
-        return self._ask("render ")
+        return self.ask("render ")
+
+    def apply(
+        self, function: Callable[..., Any], *arguments: Any, env_ids: Sequence[int] | None = None
+    ) -> tuple[Any, ...]:
+        """What `function(env, *arguments)` says of each environment, itself an `Env`.
+
+        Args:
+            function: Something that workers can import by its name.
+            arguments: What else it gets.
+            env_ids: Of which environments; all if not given.
+        """
+        return self.ask("apply ", [function] * self.num_envs, arguments, env_ids=env_ids)
+
+    def ask(
+        self,
+        name: str,
+        values: Sequence[Any] | None = None,
+        arguments: tuple[Any, ...] = (),
+        named: Mapping[str, Any] | None = None,
+        env_ids: Sequence[int] | None = None,
+    ) -> tuple[Any, ...]:
+        """Have environments do something and wait for their replies: what calls are made of.
+
+        Args:
+            name: "call", "get", "set", "render" or "apply", a space, and the attribute's name.
+            values: What "set" sets and "apply" applies, one for every environment there is.
+            arguments: Of "call" and "apply".
+            named: Of "call".
+            env_ids: Which environments, each once; all if not given.
+        """
+        self._check_open()
+        if self._due.any():
+            raise UsageError(
+                f"{name}: given while {int(self._due.sum())} environments are under way; recv all "
+                "of them first."
+            )
+        self._replies.clear()
+        asked = list(range(self.num_envs) if env_ids is None else env_ids)
+        named = dict(named or {})
+        commands = [
+            ("call", env, name, None if values is None else values[env], arguments, named)
+            for env in asked
+        ]
+        self._command(np.array(asked, np.int64), commands)
+        self._wait(0, self.num_envs, len(asked))
+        self._exchange.take(0, self.num_envs, len(asked), self._ids)
+        self._read_mail()
+        refused = [reply for reply in self._replies.values() if reply[0] == "refusal"]
+        if refused:
+            _, env, error, trace = refused[0]
+            kind = MissingAttributeError if error.startswith("AttributeError") else WorkerError
+            raise kind(f"{name} failed in environment {env}: {trace}")
+        missing = [env for env in asked if env not in self._replies]
+        if missing:
+            raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
+        return tuple(self._replies[env][2] for env in asked)
 
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""
@@ -349,47 +426,32 @@ class Vector:
             except (BrokenPipeError, ConnectionError):
                 continue  # the worker is gone: its environments are restarted without it
 
+    def _post_resets(self, env_ids: NDArray[np.int64], seed: Seeds, options: Options) -> None:
+        seeds = self._make_seeds(seed)
+        each = options if isinstance(options, Sequence) else [options] * self.num_envs
+        if len(each) != self.num_envs:
+            raise UsageError(
+                f"options: given {len(each)} of them; allowed: one, or {self.num_envs} in a list."
+            )
+        for env in env_ids.tolist():
+            self._seeds[env] = self._seeds[env] if seeds[env] is None else seeds[env]
+        self._command(env_ids, [("reset", e, seeds[e], each[e]) for e in env_ids.tolist()])
+
+    def _give(self, env_ids: NDArray[np.int64]) -> Batch:
+        """The batch of these environments, all of which are ready."""
+        envs = span_of(env_ids)
+        self._held[envs], self._due[envs] = True, False
+        self._read_mail()
+        infos = {}
+        if self._infos:
+            infos = {e: self._infos.pop(e) for e in env_ids.tolist() if e in self._infos}
+        self._last = Batch(env_ids, self._gatherer.rows(envs), infos)
+        self._last_span = envs
+        return self._last
+
     def _while_sending(self) -> None:
         self._read_mail()
         self._look_after_workers()
-
-    def _ask(
-        self,
-        name: str,
-        values: Sequence[Any] | None = None,
-        arguments: tuple[Any, ...] = (),
-        named: Mapping[str, Any] | None = None,
-    ) -> tuple[Any, ...]:
-        """Have every environment do something and wait for all replies."""
-        self._check_open()
-        if self._due.any():
-            raise UsageError(
-                f"{name}: given while {int(self._due.sum())} environments are under way; recv all "
-                "of them first."
-            )
-        self._replies.clear()
-        commands = [
-            (
-                "call",
-                env,
-                name,
-                None if values is None else values[env],
-                arguments,
-                dict(named or {}),
-            )
-            for env in range(self.num_envs)
-        ]
-        self._command(np.arange(self.num_envs), commands)
-        self._wait(0, self.num_envs, self.num_envs)
-        self._exchange.take(0, self.num_envs, self.num_envs, self._ids)
-        self._read_mail()
-        refused = [reply for reply in self._replies.values() if reply[0] == "refusal"]
-        if refused:
-            raise WorkerError(f"{name} failed in environment {refused[0][1]}: {refused[0][3]}")
-        missing = [env for env in range(self.num_envs) if env not in self._replies]
-        if missing:
-            raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
-        return tuple(self._replies[env][2] for env in range(self.num_envs))
 
     def _drain(self) -> None:
         """Wait for whatever is under way and forget it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -32,15 +33,19 @@ class Setup:
         factory: Makes one environment.
         emulation: Settings of `fugu.emulate`.
         step_timeout: Seconds that an environment that is polled may take for a step.
+        one_thread: Keep libraries that environments use from starting threads of their own.
     """
 
     factory: Callable[[], Any]
     emulation: Mapping[str, Any] = field(default_factory=dict)
     step_timeout: float = 60.0
+    one_thread: bool = False
 
     def make(self) -> Env:
         """One environment that reads and writes rows."""
         env = self.factory()
+        if self.one_thread and (cv2 := sys.modules.get("cv2")):
+            cv2.setNumThreads(1)  # it has its own pool, and a variable does not reach it
         return env if isinstance(env, Env) else emulate(env, **self.emulation)
 
 
@@ -220,13 +225,15 @@ class Worker:
     def _call(
         self, number: int, name: str, value: Any, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """`get`, `set` or `call` an attribute of the environment that was adapted."""
+        """`get`, `set` or `call` an attribute of the environment that was adapted, or the like."""
         env = self._envs[number - self._first] or self._open(number)
         source = getattr(env, "source", env)
         look = getattr(source, "get_wrapper_attr", None) or (lambda key: getattr(source, key))
         kind, key = name.split(" ", 1)
         if kind == "render":
             return env.render()
+        if kind == "apply":
+            return value(env, *arguments)
         if kind == "set":
             setter = getattr(source, "set_wrapper_attr", None)
             return setter(key, value) if setter else setattr(source, key, value)

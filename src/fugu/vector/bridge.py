@@ -1,0 +1,215 @@
+"""The bridge to other libraries' vectors: what the adapters share.
+
+Those know one agent an environment, all environments at once, no broken steps, and infos apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.core.errors import ActionError, PackError, UsageError
+from fugu.envs.contract import Buffers, Env, Info
+from fugu.spaces import Layout
+from fugu.vector.batch import Batch
+from fugu.vector.faults import WorkerError
+from fugu.vector.making import make
+from fugu.vector.vector import Options, Seeds, Vector
+
+# What makes a vector reset and speak as the vectors of other libraries do.
+AS_OTHERS_DO = {"seeding": "first", "infos": "all"}
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a step brought.
+
+    Attributes:
+        rows: Of all environments, valid until the next step.
+        ended: Whose episode ended.
+        truncations: Whose episode was cut off, by the environment or by a fault.
+        infos: What the steps had to say, by environment.
+        first_infos: What the resets had to say that followed an episode's end.
+        final: The last observation of each episode that ended, flat, by environment.
+    """
+
+    rows: Buffers
+    ended: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    infos: dict[int, Info]
+    first_infos: dict[int, Info]
+    final: dict[int, NDArray[Any]]
+
+
+class Bridge:
+    """Resets and steps a vector of single agents for an adapter.
+
+    A step that a fault broke becomes one that was cut off: its final observation is the one that
+    was acted on, and its info holds the fault under "fault". A reset that one broke is an error.
+    """
+
+    def __init__(self, vector: Vector) -> None:
+        _check(vector)
+        self.vector, self.num_envs = vector, vector.num_envs
+        self.observation_layout: Layout = vector.observation_layout
+        self.action_layout: Layout = vector.action_layout
+        (about,) = vector.apply(describe, env_ids=[0])
+        self.metadata: dict[str, Any] = about["metadata"]
+        self.render_mode: str | None = about["render_mode"]
+        spec = about["spec"]  # one that cannot be sent comes as its text
+        self.spec = spec if isinstance(spec, gymnasium.envs.registration.EnvSpec) else None
+        self._exact_seeds = about["seeding"] == "first"
+        self._begun = False
+        self._batch: Batch | None = None
+        self._acted_on = self.observation_layout.zeros(self.num_envs)
+
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: Options = None,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> Batch:
+        """Begin all anew, or those of a mask; the rows of all."""
+        seeds = self._seeds(seed)
+        if mask is not None:
+            self._batch = self.vector.reset_some(mask, seeds, options)
+        else:
+            self.vector.async_reset(seeds, options)
+            self._batch = self.vector.recv()
+        broken = np.flatnonzero(~self._batch.valid)
+        if len(broken):
+            message = f"reset failed in environment {broken[0]}"
+            raise WorkerError(message, self.vector.faults[-1] if self.vector.faults else None)
+        return self._batch
+
+    def send(self, actions: NDArray[Any]) -> None:
+        """Step all with flat rows of actions; one that cannot be is refused before any steps."""
+        if self._batch is None:
+            raise UsageError("step: given before reset, or twice at once; call reset first.")
+        rows = self._checked(actions)
+        np.copyto(self._acted_on, self._batch.observations)
+        self._batch = None
+        self.vector.send(rows)
+
+    def recv(self) -> Arrival:
+        """Wait for all."""
+        batch = self._batch = self.vector.recv()
+        truncations = batch.truncations | ~batch.valid
+        ended = batch.terminations | truncations
+        infos, first_infos = {}, {}
+        for env, told in batch.infos.items():
+            infos[env], first_infos[env] = _split(told[0], bool(ended[env]))
+        final = {env: batch.final[env] for env in np.flatnonzero(ended).tolist()}
+        for env in np.flatnonzero(~batch.valid).tolist():
+            infos[env], final[env] = {"fault": self._fault(env)}, self._acted_on[env]
+        return Arrival(batch.groups[0].rows, ended, truncations, infos, first_infos, final)
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Seeds:
+        """What the vector resets with; without a seed, the episodes go on where they were."""
+        first, self._begun = not self._begun, True
+        if seed is None and first:
+            seed = self.vector.seed
+            if seed is None and not self._exact_seeds:
+                return None  # the vector chooses
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            exact = [int(seed) + env for env in range(self.num_envs)]
+            return exact if self._exact_seeds else int(seed)
+        return [None if one is None else int(one) for one in seed]
+
+    def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
+        layout = self.action_layout
+        try:
+            rows = layout.fit_rows(actions, self.num_envs)
+        except PackError as error:
+            raise refusal(error) from None
+        for env, row in enumerate(rows):
+            try:
+                layout.unpack(row)
+            except PackError as error:
+                raise refusal(error, env) from None
+        return rows
+
+    def _fault(self, env: int) -> str:
+        """The last of an environment, in words."""
+        faults = (str(fault) for fault in reversed(self.vector.faults) if env in fault.envs)
+        return next(faults, "its worker ended between two steps")
+
+
+def bridge_to(env: Any, num_envs: int | None, options: dict[str, Any]) -> Bridge:
+    """The bridge to a vector, or to one made of an environment to do `AS_OTHERS_DO`."""
+    if isinstance(env, Vector):
+        if num_envs is not None or options:
+            given = ", ".join(["num_envs"] * (num_envs is not None) + list(options))
+            raise UsageError(f"given a Vector and {given}; allowed: a Vector alone, as it is.")
+        return Bridge(env)
+    vector = make(env, 1 if num_envs is None else num_envs, **{**AS_OTHERS_DO, **options})
+    try:
+        return Bridge(vector)
+    except BaseException:
+        vector.close()
+        raise
+
+
+def refusal(error: PackError, env: int | None = None) -> ActionError:
+    """The same error, of an action."""
+    found = ActionError(error.path, error.given, error.allowed, error.advice)
+    if env is not None:
+        found.add_note(f"in the action of environment {env}; none has stepped")
+    return found
+
+
+# ------------------------------------------------------------------ what workers say of theirs
+
+
+def describe(env: Env) -> dict[str, Any]:
+    """What an adapter needs to know of an environment."""
+    source = getattr(env, "source", env)
+    return {
+        "metadata": dict(getattr(source, "metadata", None) or {}),
+        "render_mode": getattr(source, "render_mode", None),
+        "spec": getattr(source, "spec", None),
+        "seeding": getattr(getattr(env, "_cfg", None), "seeding", "episode"),
+    }
+
+
+def is_wrapped_in(env: Env, module: str, name: str) -> bool:
+    """Whether an environment has a wrapper of a class, which need not be imported for that."""
+    layer: Any = getattr(env, "source", env)
+    while isinstance(layer, gymnasium.Wrapper):
+        if any((kind.__module__, kind.__name__) == (module, name) for kind in type(layer).__mro__):
+            return True
+        layer = layer.env
+    return False
+
+
+# ------------------------------------------------------------------ of infos, and checks
+
+
+def _split(info: Info, ended: bool) -> tuple[Info, Info]:
+    """The info of the step itself, and that of the reset which followed if the episode ended."""
+    if not ended or "final_info" not in info:
+        return info, {}
+    first = {key: value for key, value in info.items() if key != "final_info"}
+    return info["final_info"], first
+
+
+def _check(vector: Vector) -> None:
+    agents = [group.num_agents for group in vector.groups]
+    if agents != [1]:
+        names = ", ".join(f"{group.num_agents} {group.name}" for group in vector.groups)
+        raise UsageError(
+            f"given a vector of environments with {sum(agents)} agents ({names}); allowed: one "
+            "agent each, since other libraries' vectors know no more. Use send and recv."
+        )
+    if vector.batch_size != vector.num_envs:
+        raise UsageError(
+            f"given batches of {vector.batch_size} of {vector.num_envs} environments; allowed: "
+            "all at once. Leave batch_size out of fugu.make."
+        )

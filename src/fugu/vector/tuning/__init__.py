@@ -1,0 +1,1 @@
+"""Tuning: the parts of `fugu.vector.autotune`, which is what to import."""

@@ -1,0 +1,45 @@
+"""Facts of the machine that a choice depends on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """Bytes that programs may still take; all there is where the system does not say."""
+    if sys.platform == "linux":
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        facts = dict(line.split(":", 1) for line in lines)
+        return int(facts["MemAvailable"].split()[0]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def own_memory() -> int:
+    """Bytes that this process takes now; where the system does not say, the most it ever took."""
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def load() -> float:
+    """Cores that were in use lately, by this and all other programs; 0 where nobody knows."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def system() -> str:
+    """Its name, as people compare them."""
+    return platform.platform()
