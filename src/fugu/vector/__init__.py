@@ -22,7 +22,7 @@ _ADAPTERS = {
     "to_sb3": "fugu.vector.sb3_adapter",
 }
 
-__all__ = ["Batch", "Fault", "GroupBatch", "Vector", "WorkerError", "make", *_ADAPTERS]
+__all__ = ["Batch", "Fault", "GroupBatch", "Vector", "WorkerError", "make"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,4 +30,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_ADAPTERS[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'fugu.vector' has no attribute {name!r}; it has {__all__}")
+    raise AttributeError(f"module 'fugu.vector' has no attribute {name!r}; it has {__dir__()}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_ADAPTERS])

@@ -11,18 +11,20 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import Buffers, Env, Info
 from fugu.spaces import Layout
 from fugu.vector.batch import Batch
-from fugu.vector.faults import WorkerError
+from fugu.vector.faults import Fault, WorkerError
 from fugu.vector.making import make
 from fugu.vector.vector import Options, Seeds, Vector
 
 # What makes a vector reset and speak as the vectors of other libraries do.
 AS_OTHERS_DO = {"seeding": "first", "infos": "all"}
+UNKNOWN = "its worker ended between two steps"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Bridge:
         self.metadata: dict[str, Any] = about["metadata"]
         self.render_mode: str | None = about["render_mode"]
         spec = about["spec"]  # one that cannot be sent comes as its text
-        self.spec = spec if isinstance(spec, gymnasium.envs.registration.EnvSpec) else None
+        self.spec = spec if isinstance(spec, EnvSpec) else None
         self._exact_seeds = about["seeding"] == "first"
         self._begun = False
         self._batch: Batch | None = None
@@ -77,42 +79,46 @@ class Bridge:
         """Begin all anew, or those of a mask; the rows of all."""
         seeds = self._seeds(seed)
         if mask is not None:
-            self._batch = self.vector.reset_some(mask, seeds, options)
+            batch = self.vector.reset_some(mask, seeds, options)
         else:
             self.vector.async_reset(seeds, options)
-            self._batch = self.vector.recv()
-        broken = np.flatnonzero(~self._batch.valid)
-        if len(broken):
-            message = f"reset failed in environment {broken[0]}"
-            raise WorkerError(message, self.vector.faults[-1] if self.vector.faults else None)
-        return self._batch
+            batch = self.vector.recv()
+        for env in np.flatnonzero(~batch.valid).tolist():
+            self._batch = None
+            raise WorkerError(f"reset failed in environment {env}", self._fault(env))
+        self._begun, self._batch = True, batch
+        return batch
 
     def send(self, actions: NDArray[Any]) -> None:
         """Step all with flat rows of actions; one that cannot be is refused before any steps."""
         if self._batch is None:
             raise UsageError("step: given before reset, or twice at once; call reset first.")
         rows = self._checked(actions)
-        np.copyto(self._acted_on, self._batch.observations)
+        self._acted_on[...] = self._batch.observations
         self._batch = None
         self.vector.send(rows)
 
     def recv(self) -> Arrival:
         """Wait for all."""
         batch = self._batch = self.vector.recv()
-        truncations = batch.truncations | ~batch.valid
-        ended = batch.terminations | truncations
+        rows = batch.groups[0].rows
+        broken = () if rows.valid.all() else np.flatnonzero(~rows.valid).tolist()
+        truncations = rows.truncations | ~rows.valid
+        ended = rows.terminations | truncations
         infos, first_infos = {}, {}
         for env, told in batch.infos.items():
             infos[env], first_infos[env] = _split(told[0], bool(ended[env]))
-        final = {env: batch.final[env] for env in np.flatnonzero(ended).tolist()}
-        for env in np.flatnonzero(~batch.valid).tolist():
-            infos[env], final[env] = {"fault": self._fault(env)}, self._acted_on[env]
-        return Arrival(batch.groups[0].rows, ended, truncations, infos, first_infos, final)
+        final = {env: rows.final[env] for env in np.flatnonzero(ended).tolist()}
+        for env in broken:
+            infos[env], final[env] = (
+                {"fault": str(self._fault(env) or UNKNOWN)},
+                self._acted_on[env],
+            )
+        return Arrival(rows, ended, truncations, infos, first_infos, final)
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Seeds:
         """What the vector resets with; without a seed, the episodes go on where they were."""
-        first, self._begun = not self._begun, True
-        if seed is None and first:
+        if seed is None and not self._begun:
             seed = self.vector.seed
             if seed is None and not self._exact_seeds:
                 return None  # the vector chooses
@@ -136,10 +142,9 @@ class Bridge:
                 raise refusal(error, env) from None
         return rows
 
-    def _fault(self, env: int) -> str:
-        """The last of an environment, in words."""
-        faults = (str(fault) for fault in reversed(self.vector.faults) if env in fault.envs)
-        return next(faults, "its worker ended between two steps")
+    def _fault(self, env: int) -> Fault | None:
+        """The last that broke a step of an environment; None if its worker ended in between."""
+        return next((fault for fault in reversed(self.vector.faults) if env in fault.envs), None)
 
 
 def bridge_to(env: Any, num_envs: int | None, options: dict[str, Any]) -> Bridge:

@@ -128,8 +128,9 @@ class ThreadCrew:
 
     def close(self) -> None:
         """Wait for the threads; one that stalls is left to end with Python."""
+        deadline = time.monotonic() + 5.0
         for thread in self._threads:
-            thread.join(timeout=5.0)
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
 
 class ProcessCrew:
@@ -253,7 +254,7 @@ def _descriptor(duplicate: Any) -> Descriptor:
 
 def _run(job: Job, index: int, connection: Any, trace: Descriptor) -> None:
     """The life of a worker process."""
-    threading.Thread(target=_end_with_learner, daemon=True).start()
+    threading.Thread(target=end_with_learner, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner decides
     faulthandler.enable(trace.number)
     if hasattr(signal, "SIGUSR1"):
@@ -272,7 +273,7 @@ def _one_thread_each() -> None:
         os.environ.setdefault(name, "1")
 
 
-def _end_with_learner() -> None:
+def end_with_learner() -> None:
     """Wait for the learner's end, however it comes, and go as well."""
     if sys.platform == "linux":  # the kernel's way too, should an environment never let go
         pr_set_pdeathsig = 1

@@ -114,7 +114,7 @@ def make(
         crew = ProcessCrew(setup, slab, workers, make_exchange, start_method)
     cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
     vector = Vector(slab, exchange, crew, cfg, chosen)
-    vector.tuning = tuning  # type: ignore[attr-defined]
+    vector.tuning = tuning
     return vector
 
 
@@ -127,7 +127,7 @@ def _choose(backend: str, num_envs: int, num_workers: int | None) -> tuple[str, 
     if backend not in allowed:
         raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(allowed)}.")
     if backend == "auto":
-        backend = "serial" if num_envs == 1 or num_workers == 0 else "process"
+        backend = "serial" if num_envs == 1 else "process"
     if backend == "serial":
         return backend, 1
     return backend, min(num_envs, usable_cores()) if num_workers is None else num_workers

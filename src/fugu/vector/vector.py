@@ -26,6 +26,7 @@ from fugu.vector.slab import Slab
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
+    from fugu.vector.tuning.records import Tuning
 
 PATIENCE = 0.1  # seconds to wait at a time
 LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
@@ -66,7 +67,10 @@ class Vector:
         batch_size: Environments in a batch.
         backend: "serial", "threads" or "process".
         faults: The last faults of workers, newest last.
+        tuning: What `num_workers="auto"` found.
     """
+
+    tuning: Tuning | None = None
 
     def __init__(
         self, slab: Slab, exchange: Exchange, crew: Crew, cfg: VectorSettings, backend: str

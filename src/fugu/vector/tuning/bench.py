@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from fugu.core.errors import FuguError, UsageError
-from fugu.vector.crews import _end_with_learner
+from fugu.vector.crews import end_with_learner
 
 T = TypeVar("T")
 PATIENCE = 6.0  # seconds for a bench that was told to end; it may have workers of its own to end
@@ -122,7 +122,7 @@ def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
 
 def _serve(connection: Any) -> None:
     """The life of the bench."""
-    threading.Thread(target=_end_with_learner, daemon=True).start()
+    threading.Thread(target=end_with_learner, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
     signal.signal(signal.SIGTERM, _end)
     logging.getLogger("fugu.vector").setLevel(logging.CRITICAL)  # faults stand in the table
