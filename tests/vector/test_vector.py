@@ -243,6 +243,20 @@ def test_an_action_that_cannot_be_is_refused_and_nothing_is_lost(backend: str) -
         assert not vec.faults
 
 
+def test_several_refused_actions_are_one_error(backend: str) -> None:
+    with vector(Small, 3, backend) as vec:
+        vec.reset(seed=0)
+        vec.send([7, 1, 7])
+        told: list[str] = []
+        while len(told) < 2:
+            with pytest.raises(ActionError, match="given 7") as caught:
+                vec.recv()
+            told += caught.value.__notes__
+        vec.send([1, 1], agent_ids=[0, 2])
+        assert vec.recv().rewards.tolist() == [1, 1, 1]
+        assert vec.reset(seed=0)[0][:, 0].tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
 def test_the_width_of_actions_does_not_matter(dtype: Any) -> None:
     with make(Small, 3, backend="serial") as vec:

@@ -46,7 +46,8 @@ class EmulatedEnv(Env):
         self.source = source
         """The environment itself."""
         self.groups = groups
-        self._cfg = cfg
+        self.settings = cfg
+        """How it is emulated."""
         self._seeds_episodes = cfg.seeding == "episode" or (
             cfg.seeding == "auto" and not _reloads_when_seeded(source)
         )
@@ -72,7 +73,7 @@ class EmulatedEnv(Env):
             rows.check(group)
             rows.valid[:] = True
             for row, agent in enumerate(group.agents):
-                self._slots[agent] = Slot(group, rows, row, clip=self._cfg.clip_actions)
+                self._slots[agent] = Slot(group, rows, row, clip=self.settings.clip_actions)
         self._episode = -1
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
@@ -145,9 +146,9 @@ class EmulatedEnv(Env):
             seed = episode_seed(seed, self._episode)
         elif self._episode > 0:
             seed = None
-        elif self._cfg.seeding == "auto" and seed is not None:
-            seed = episode_seed(seed, 0)
-        merged = {**self._cfg.reset_options, **options}
+        elif seed is not None and (self.settings.seeding == "auto" or seed >= 1 << 32):
+            seed = episode_seed(seed, 0)  # many generators take 32 bits
+        merged = {**self.settings.reset_options, **options}
         return {"seed": seed, "options": merged or None}
 
     def _clear_rows(self) -> None:

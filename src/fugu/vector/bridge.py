@@ -180,7 +180,7 @@ def describe(env: Env) -> dict[str, Any]:
         "metadata": dict(getattr(source, "metadata", None) or {}),
         "render_mode": getattr(source, "render_mode", None),
         "spec": getattr(source, "spec", None),
-        "seeding": getattr(getattr(env, "_cfg", None), "seeding", "episode"),
+        "seeding": getattr(getattr(env, "settings", None), "seeding", "episode"),
     }
 
 

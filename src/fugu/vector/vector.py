@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import ActionError, UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import AgentGroup, Info
 from fugu.spaces import Layout
@@ -360,6 +360,7 @@ class Vector:
 
     def _handle_reports(self) -> None:
         """Environments that raised: their worker lives and begins new ones."""
+        refused: list[ActionError] = []
         for env, (_, text, action_error) in list(self._reports.items()):
             self._known_faults += 1
             del self._reports[env]
@@ -367,9 +368,14 @@ class Vector:
                 self._exchange.hold(env)
                 self._held[env], self._due[env] = True, False
                 action_error.add_note(f"in environment {env}, which still awaits an action")
-                raise action_error
+                refused.append(action_error)
+                continue
             self._exchange.post(np.array([env]))
             self._spend(self._fault("raised", self._exchange.owner(env), (env,), text))
+        if refused:
+            for other in refused[1:]:
+                refused[0].add_note(other.__notes__[-1])
+            raise refused[0]
 
     def _look_after_workers(self) -> None:
         """Notice workers that ended or stall, and begin new ones."""
