@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -41,7 +42,7 @@ PYTHONS = {
     "pufferlib": ROOT / ".venv-pufferlib/bin/python",
 }
 OURS = ("fugu-serial", "fugu-process", "fugu-half", "fugu-quarter")
-SINGLE = ("raw", "gymnasium-sync", "sb3-dummy", "pufferlib-serial")
+SINGLE = ("gymnasium-sync", "sb3-dummy", "pufferlib-serial")  # libraries that step in one process
 PARALLEL = ("gymnasium-async", "sb3-subproc", "pufferlib-sync", "pufferlib-async")
 MOST_PROCESSES = 128  # peers that take a process a copy are not asked for more
 console = Console()
@@ -113,22 +114,28 @@ def run(library: str, workload: str, copies: int, seconds: float, windows: int) 
         start_new_session=True,
         cwd=folder,
     )
-    try:
-        output, _ = process.communicate(timeout=60 + 3 * seconds * windows)
-    except subprocess.TimeoutExpired:
-        output = ""
-    finally:  # some peers leave workers behind that spin for ever
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
-    lines = [line for line in output.splitlines() if line.startswith("RATES ")]
-    return median(json.loads(lines[-1][6:])) if lines else None
+    # The whole group ends, since some peers leave workers behind that spin for ever.
+    timer = threading.Timer(60 + 3 * seconds * windows, _kill_group, [process.pid])
+    timer.start()
+    assert process.stdout is not None
+    lines = (line for line in process.stdout if line.startswith("RATES "))
+    found = next(lines, None)
+    timer.cancel()
+    _kill_group(process.pid)
+    process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+    return median(json.loads(found[6:])) if found else None
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def measure(row: Row, quick: bool, progress: Progress) -> Figures:
     """Every library on one row."""
     seconds, windows = (0.5, 3) if quick else (1.0, 5)
-    libraries = ["limit", *OURS, *SINGLE]
+    libraries = ["limit", "raw", *OURS, *SINGLE]
     if row.copies <= MOST_PROCESSES and not quick:
         libraries += PARALLEL
     elif row.copies > MOST_PROCESSES:
@@ -182,9 +189,9 @@ def show(rows: dict[Row, Figures | None]) -> None:
             continue
         for row in measured:
             table.add_column(f"{row.copies} copies", justify="right")
-        for library in ("limit", *OURS, *SINGLE, *PARALLEL):
+        for library in ("limit", "raw", *OURS, *SINGLE, *PARALLEL):
             cells = [f.rates.get(library) for f in measured.values()]
-            style = "bold green" if library in OURS else "dim" if library == "limit" else ""
+            style = "bold green" if library in OURS else "" if "-" in library else "dim"
             table.add_row(
                 library, *(f"{rate:,.0f}" if rate else "-" for rate in cells), style=style
             )
