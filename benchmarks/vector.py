@@ -134,7 +134,7 @@ def _kill_group(group: int) -> None:
 
 def measure(row: Row, quick: bool, progress: Progress) -> Figures:
     """Every library on one row."""
-    seconds, windows = (0.5, 3) if quick else (1.0, 5)
+    seconds, windows = (0.4, 3) if quick else (0.6, 5)
     libraries = ["limit", "raw", *OURS, *SINGLE]
     if row.copies <= MOST_PROCESSES and not quick:
         libraries += PARALLEL
