@@ -108,7 +108,7 @@ class Layout:
                 `g/edges`.
             strict: Also refuse Box values outside their bounds, as for actions.
             plain: Unpack a Discrete as an `int`, not as a NumPy number. Environments take both,
-                and Gymnasium's own check of an `int` is ten times quicker.
+                and Gymnasium's own check of an `int` is quicker.
         """
         return cls(space, limits=limits, strict=strict, plain=plain)
 
