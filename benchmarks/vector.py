@@ -6,9 +6,9 @@ Simulation only, environment steps a second, random actions, no policy. Every li
 process of its own, from its own virtual environment (`make peers`), with the same environment code;
 one that is not installed is named as absent. The limit is a raw loop on every core at once. Each
 figure is the median of several windows. Peers step all copies at once, as they must; ours also
-hands over batches of a half or a quarter, the first that are ready. A row's ratio is our best setting
-against the best library; they are measured one after the other, so that a busy moment can tilt it:
-read differences below a half with care, and run a row more than once.
+hands over batches of a half or a quarter, the first that are ready. A row's ratio is our best
+setting against the best library; they are measured one after the other, so that a busy moment can
+tilt it: read differences below a half with care, and run a row more than once.
 """
 
 from __future__ import annotations
