@@ -4,17 +4,19 @@
 
 Simulation only, environment steps a second, random actions, no policy. Every library runs in a
 process of its own, from its own virtual environment (`make peers`), with the same environment code;
-one that is not installed is named as absent. The limit is a raw loop on every core at once. Each
-figure is the median of several windows. Peers step all copies at once, as they must; ours also
-hands over batches of a half or a quarter, the first that are ready. A row's ratio is our best
-setting against the best library; they are measured one after the other, so that a busy moment can
-tilt it: read differences below a half with care, and run a row more than once.
+one that is not installed is named as absent. All libraries of a row stand ready at once and take
+turns, one short window each, round after round, the others stopped meanwhile: a busy moment of the
+machine hits them alike. A figure is the median of a library's windows.
+
+The limit is a raw loop on every core at once. Peers step all copies at once, as they must; ours
+also hands over batches of a half or a quarter, the first that are ready. A row's ratio is our best
+setting against the best library that steps the same Python code. EnvPool steps its own C++
+environments instead: it is shown, and compared with our native ones elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -43,10 +46,14 @@ PYTHONS = {
     "envpool": ROOT / ".venv-peers/bin/python",
     "pufferlib": ROOT / ".venv-pufferlib/bin/python",
 }
-OURS = ("fugu-serial", "fugu-process", "fugu-half", "fugu-quarter")
+OURS = ("fugu-auto", "fugu-serial", "fugu-process", "fugu-half", "fugu-quarter")
 SINGLE = ("gymnasium-sync", "sb3-dummy", "pufferlib-serial")  # libraries that step in one process
-PARALLEL = ("gymnasium-async", "sb3-subproc", "pufferlib-sync", "pufferlib-async")
-MOST_PROCESSES = 128  # peers that take a process a copy are not asked for more
+PROCESS_EACH = ("gymnasium-async", "sb3-subproc")  # that take a process a copy
+PARALLEL = (*PROCESS_EACH, "pufferlib-sync", "pufferlib-async")
+NATIVE = ("envpool-sync", "envpool-async")
+ENVPOOL_HAS = ("cartpole", "breakout")
+MOST_PROCESSES = 128
+START_LIMIT = 90.0  # seconds until a library must stand ready
 console = Console()
 
 
@@ -102,53 +109,103 @@ class Figures:
         return max(found, default=None)
 
 
-def run(library: str, workload: str, copies: int, seconds: float, windows: int) -> float | None:
-    """Median steps a second, or None if the library is absent or fails."""
-    python = PYTHONS[library.partition("-")[0]]
-    if not python.exists():
-        return None
-    folder = tempfile.mkdtemp()  # a peer writes into the working folder when it is imported
-    process = subprocess.Popen(
-        [python, RUNNER, library, workload, str(copies), str(seconds), str(windows)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        cwd=folder,
-    )
-    # The whole group ends, since some peers leave workers behind that spin for ever.
-    timer = threading.Timer(60 + 3 * seconds * windows, _kill_group, [process.pid])
-    timer.start()
-    assert process.stdout is not None
-    lines = (line for line in process.stdout if line.startswith("RATES "))
-    found = next(lines, None)
-    timer.cancel()
-    _kill_group(process.pid)
-    process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
-    return median(json.loads(found[6:])) if found else None
+class Contender:
+    """One library with its copies, in a process group that runs only during its own windows."""
+
+    def __init__(self, library: str, workload: str, copies: int) -> None:
+        self.windows: list[float] = []
+        self._folder = tempfile.mkdtemp()  # a peer writes into the working folder at import
+        self._process = subprocess.Popen(
+            [PYTHONS[library.partition("-")[0]], RUNNER, library, workload, str(copies)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            cwd=self._folder,
+        )
+        self.ready = self._answer("READY", START_LIMIT) is not None
+        self._signal(signal.SIGSTOP)
+
+    def run(self, seconds: float) -> None:
+        """One more window."""
+        assert self._process.stdin is not None
+        self._signal(signal.SIGCONT)
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{seconds}\n")
+            self._process.stdin.flush()
+        rate = self._answer("RATE", 30 + 3 * seconds)
+        self._signal(signal.SIGSTOP)
+        if rate is None:
+            self.ready = False
+        else:
+            self.windows.append(float(rate))
+
+    def memory(self) -> int:
+        """Bytes of all its processes; pages that some share are counted once."""
+        total = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.getpgid(int(folder.name)) == self._process.pid:
+                    text = (folder / "smaps_rollup").read_text()
+                    total += 1024 * int(text.partition("\nPss:")[2].split()[0])
+        return total
+
+    def close(self) -> None:
+        """End the whole group: some peers leave workers behind that spin for ever."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _answer(self, word: str, limit: float) -> str | None:
+        """What follows the word on the next line that begins with it; None if none comes."""
+        assert self._process.stdout is not None
+        timer = threading.Timer(limit, self._signal, [signal.SIGKILL])
+        timer.start()
+        lines = (line for line in self._process.stdout if line.startswith(word))
+        found = next(lines, None)
+        timer.cancel()
+        return None if found is None else found.removeprefix(word).strip()
 
 
-def _kill_group(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-
-
-def measure(row: Row, quick: bool, progress: Progress) -> Figures:
-    """Every library on one row."""
-    seconds, windows = (0.4, 3) if quick else (0.6, 5)
-    libraries = ["limit", "raw", *OURS, *SINGLE]
-    if row.copies <= MOST_PROCESSES and not quick:
-        libraries += PARALLEL
-    elif row.copies > MOST_PROCESSES:
-        libraries += ["pufferlib-sync", "pufferlib-async"]
-    task = progress.add_task(row.name, total=len(libraries))
-    figures = Figures()
-    for library in libraries:
-        progress.update(task, description=f"{row.name}: {library}")
-        figures.rates[library] = run(library, row.workload, row.copies, seconds, windows)
-        progress.advance(task)
+def race(
+    libraries: Iterable[str], workload: str, copies: int, seconds: float, rounds: int
+) -> Figures:
+    """Let libraries take turns on one workload."""
+    figures, contenders = Figures(), dict[str, Contender]()
+    try:
+        for library in libraries:
+            figures.rates[library] = None
+            if PYTHONS[library.partition("-")[0]].exists():
+                contenders[library] = Contender(library, workload, copies)
+        for _ in range(rounds):
+            for contender in contenders.values():
+                if contender.ready:
+                    contender.run(seconds)
+        for library, contender in contenders.items():
+            if contender.ready and contender.windows:
+                figures.rates[library] = median(contender.windows)
+    finally:
+        for contender in contenders.values():
+            contender.close()
     return figures
+
+
+def measure(row: Row, quick: bool) -> Figures:
+    """Every library on one row."""
+    seconds, rounds = (0.3, 3) if quick else (0.6, 5)
+    libraries = ["limit", "raw", *OURS, *SINGLE]
+    if not quick:
+        libraries += ["pufferlib-sync", "pufferlib-async"]
+    if not quick and row.copies <= MOST_PROCESSES:
+        libraries += PROCESS_EACH
+    if row.workload in ENVPOOL_HAS:
+        libraries += NATIVE
+    return race(libraries, row.workload, row.copies, seconds, rounds)
 
 
 def claims_of(rows: dict[Row, Figures | None]) -> list[Claim]:
@@ -191,7 +248,7 @@ def show(rows: dict[Row, Figures | None]) -> None:
             continue
         for row in measured:
             table.add_column(f"{row.copies} copies", justify="right")
-        for library in ("limit", "raw", *OURS, *SINGLE, *PARALLEL):
+        for library in ("limit", "raw", *OURS, *SINGLE, *PARALLEL, *NATIVE):
             cells = [f.rates.get(library) for f in measured.values()]
             style = "bold green" if library in OURS else "" if "-" in library else "dim"
             table.add_row(
@@ -201,27 +258,37 @@ def show(rows: dict[Row, Figures | None]) -> None:
 
 
 def growth(quick: bool) -> list[Claim]:
-    """Steps/s of a cheap environment as the copies grow, and the cost of one hand-over."""
+    """Steps/s of a cheap environment as the copies grow, in turns, and the memory of a copy."""
     if quick:
         return [Claim("growth-64-to-8192", None, 0.85)]
-    rates = {n: run("fugu-process", "noop", n, 1.0, 5) or 0.0 for n in GROWTH}
-    serial = {n: run("fugu-serial", "noop", n, 1.0, 5) or 0.0 for n in GROWTH}
     table = Table(title="noop: steps/s as copies grow", title_justify="left")
-    table.add_column("copies")
+    table.add_column("library")
     for n in GROWTH:
-        table.add_column(f"{n:,}", justify="right")
-    table.add_row("fugu-serial", *(f"{rate:,.0f}" for rate in serial.values()))
-    table.add_row("fugu-process", *(f"{rate:,.0f}" for rate in rates.values()))
+        table.add_column(f"{n:,} copies", justify="right")
+    table.add_column("bytes a copy", justify="right")
+    flat = {}
+    for library in ("fugu-serial", "fugu-process"):
+        sizes = {n: Contender(library, "noop", n) for n in GROWTH}
+        for _ in range(5):
+            for contender in sizes.values():
+                contender.run(0.6)
+        rates = [median(contender.windows) for contender in sizes.values()]
+        extra = sizes[GROWTH[-1]].memory() - sizes[GROWTH[0]].memory()
+        for contender in sizes.values():
+            contender.close()
+        each = extra / (GROWTH[-1] - GROWTH[0])
+        table.add_row(library, *(f"{rate:,.0f}" for rate in rates), f"{each:,.0f}")
+        flat[library] = min(rates) / max(rates)
     console.print(table)
     # Serial, since a hand-over between processes costs a fixed time that few copies share.
-    flat = min(serial.values()) / max(serial.values())
-    return [Claim("growth-64-to-8192", flat, 0.85, fugu=serial[8192], unit="steps/s")]
+    console.print(f"fugu-process, slowest against fastest: {flat['fugu-process']:.2f}")
+    return [Claim("growth-64-to-8192", flat["fugu-serial"], 0.85, unit="slowest/fastest")]
 
 
 def hand_over() -> None:
     """The bare cost of one send + recv of 128 copies that do nothing."""
-    for library in ("fugu-serial", "fugu-process"):
-        rate = run(library, "noop", 128, 0.5, 5)
+    figures = race(("fugu-serial", "fugu-process"), "noop", 128, 0.5, 5)
+    for library, rate in figures.rates.items():
         if rate:
             micros = 128 / rate * 1e6
             console.print(f"one send + recv of 128 no-op copies, {library}: {micros:.0f} us")
@@ -235,8 +302,11 @@ def main(options: VectorOptions) -> None:
         raise SystemExit(f"rows: given {sorted(unknown)}; allowed: {[row.name for row in ROWS]}")
     rows: dict[Row, Figures | None] = {}
     with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(names))
         for row in ROWS:
-            rows[row] = measure(row, options.quick, progress) if row.name in names else None
+            progress.update(task, description=row.name)
+            rows[row] = measure(row, options.quick) if row.name in names else None
+            progress.advance(task, row.name in names)
     show(rows)
     absent = sorted({name for name, python in PYTHONS.items() if not python.exists()})
     if absent:

@@ -1,15 +1,18 @@
-"""Steps one workload with one library and prints how fast, as JSON. Runs in the library's own venv.
+"""Steps one workload with one library, whenever it is asked to. Runs in the library's own venv.
 
-python benchmarks/vector_runner.py LIBRARY WORKLOAD COPIES SECONDS WINDOWS
+    python benchmarks/vector_runner.py LIBRARY WORKLOAD COPIES
+
+Prints READY, then for each line of standard input, a number of seconds, steps for that long and
+prints RATE and the steps a second.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from workloads import WORKLOADS
 
+ENVPOOL_TASKS = {"cartpole": "CartPole-v1", "breakout": "Breakout-v5"}
 Round = Callable[[], int]  # steps some environments; how many
 
 
@@ -56,7 +60,10 @@ def sb3(make: Any, copies: int, rng: np.random.Generator, kind: str) -> Round:
     """Stable-Baselines3's vectors."""
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    vec = (DummyVecEnv if kind == "dummy" else SubprocVecEnv)([make] * copies)
+    if kind == "dummy":
+        vec = DummyVecEnv([make] * copies)
+    else:  # "fork", since each worker of its default imports torch anew: 128 never begin
+        vec = SubprocVecEnv([make] * copies, start_method="fork")
     vec.reset()
     actions = rng.integers(0, vec.action_space.n, (64, copies))
     return _stepping(vec.step, actions, copies)
@@ -120,13 +127,13 @@ def envpool(copies: int, rng: np.random.Generator, kind: str, task: str) -> Roun
 
 
 def fugu(make: Any, copies: int, rng: np.random.Generator, kind: str) -> Round:
-    """Ours: serial, processes, or processes in batches of a half or a quarter."""
+    """Ours: what it picks, serial, processes, or processes in batches of a half or a quarter."""
     import fugu as library
 
     share = {"half": 2, "quarter": 4}.get(kind, 1)
     batch = copies // share
-    backend = "serial" if kind == "serial" else "process"
-    vec = library.make(make, copies, backend=backend, batch_size=batch, num_workers=None)
+    backend = kind if kind in ("auto", "serial") else "process"
+    vec = library.make(make, copies, backend=backend, batch_size=batch, step_timeout=3600)
     vec.async_reset(seed=0)
     actions = rng.integers(0, vec.action_layout.space.n, (64, batch))
     state = {"turn": 0}
@@ -153,56 +160,61 @@ def _stepping(step: Any, actions: np.ndarray, copies: int) -> Round:
     return one
 
 
-def pinned_raw(make: Any, copies: int, seconds: float, windows: int) -> list[float]:
-    """The limit: a raw loop on each core at once, each with its share of the copies."""
-    cores = sorted(os.sched_getaffinity(0))
-    readers = []
-    for i, core in enumerate(cores):
-        read, write = os.pipe()
-        if os.fork() == 0:
-            os.sched_setaffinity(0, {core})
-            step = raw(make, max(1, copies // len(cores)), np.random.default_rng(i))
-            rates = measure(step, seconds, windows)
-            os.write(write, json.dumps(rates).encode())
-            os._exit(0)
-        os.close(write)
-        readers.append(read)
-    parts = [json.loads(os.fdopen(reader).read()) for reader in readers]
-    return [sum(window) for window in zip(*parts, strict=True)]
+def measure(step: Round, seconds: float) -> float:
+    """Steps a second over about so many seconds."""
+    start, done = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < seconds:
+        done += step()
+    return done / elapsed
 
 
-def measure(step: Round, seconds: float, windows: int) -> list[float]:
-    """Steps a second in each window, after a warm-up."""
-    end = time.perf_counter() + min(0.5, seconds)
-    while time.perf_counter() < end:
-        step()
-    rates = []
-    for _ in range(windows):
-        start, done = time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - start) < seconds:
-            done += step()
-        rates.append(done / elapsed)
-    return rates
+class Limit:
+    """A raw loop on each core at once, each with its share of the copies."""
+
+    def __init__(self, make: Any, copies: int) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        self._asks, self._answers = [], []
+        for i, core in enumerate(cores):
+            (their_ask, ask), (answer, their_answer) = os.pipe(), os.pipe()
+            if os.fork() == 0:
+                os.sched_setaffinity(0, {core})
+                step = raw(make, max(1, copies // len(cores)), np.random.default_rng(i))
+                while message := os.read(their_ask, 100):
+                    os.write(their_answer, str(measure(step, float(message))).encode())
+                os._exit(0)
+            os.close(their_ask)
+            os.close(their_answer)
+            self._asks.append(ask)
+            self._answers.append(answer)
+
+    def measure(self, seconds: float) -> float:
+        """Steps a second of all cores."""
+        for ask in self._asks:
+            os.write(ask, str(seconds).encode())
+        return sum(float(os.read(answer, 100)) for answer in self._answers)
 
 
 def main() -> None:
-    """Run what the command line says."""
-    library, workload, copies, seconds, windows = sys.argv[1:6]
+    """Serve what the command line says."""
+    library, workload, copies = sys.argv[1:4]
     make, count, rng = WORKLOADS[workload], int(copies), np.random.default_rng(0)
     name, _, kind = library.partition("-")
     if name == "limit":
-        rates = pinned_raw(make, count, float(seconds), int(windows))
+        timed = Limit(make, count).measure
     else:
         builders: dict[str, Callable[[], Round]] = {
             "raw": lambda: raw(make, count, rng),
             "gymnasium": lambda: gymnasium_vector(make, count, rng, kind),
             "sb3": lambda: sb3(make, count, rng, kind),
             "pufferlib": lambda: pufferlib(make, count, rng, kind),
-            "envpool": lambda: envpool(count, rng, kind, {"cartpole": "CartPole-v1"}[workload]),
+            "envpool": lambda: envpool(count, rng, kind, ENVPOOL_TASKS[workload]),
             "fugu": lambda: fugu(make, count, rng, kind),
         }
-        rates = measure(builders[name](), float(seconds), int(windows))
-    print("RATES", json.dumps(rates), flush=True)
+        timed = partial(measure, builders[name]())
+    timed(0.2)  # a warm-up
+    print("READY", flush=True)
+    for line in sys.stdin:
+        print("RATE", timed(float(line)), flush=True)
     os._exit(0)  # some peers do not end by themselves
 
 
