@@ -14,8 +14,9 @@ import pytest
 
 import fugu
 from fugu.cli import doctor
-from fugu.cli.doctor import Requirement, Row, Section, satisfies
+from fugu.cli.doctor import Row, Section
 from fugu.cli.main import main
+from fugu.cli.requirements import Requirement, satisfies
 
 SECTIONS = [
     "fugu",
@@ -184,7 +185,7 @@ def test_cgroup_quota(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(doctor, "Path", lambda path: tmp_path)
-    monkeypatch.setattr(doctor, "_usable", lambda: 64)
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 64)
     (row,) = doctor._quota()
     assert row.value == value
     assert (row.status, row.advice) == (

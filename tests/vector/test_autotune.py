@@ -505,7 +505,9 @@ def test_groups_masks_and_environments_that_are_polled(env: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_every_start_method(method: str) -> None:
-    check(tune(Small, 2, backend="process", start_method=method, **QUICK))
+    found = tune(Small, 2, backend="process", start_method=method, **QUICK)
+    check(found)
+    assert found.choice.backend == "process"
 
 
 class Shy(Small):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vector_toys import Chatty, Herd, Sleepy, Small, Waiting, Walk
+from vector_toys import Chatty, Herd, Sleepy, Slow, Small, Waiting, Walk
 
 import fugu
 from fugu.core.errors import ActionError, UsageError
+from fugu.core.machine import usable_cores
 from fugu.core.seeding import derive, episode_seed
 from fugu.vector import Vector, WorkerError, make
 
@@ -48,6 +49,34 @@ def test_seeds_may_be_given_one_by_one_and_options_reach_the_environments(backen
         assert vec.get_attr("options") == ({"level": 3}, {"level": 3})
         with pytest.raises(UsageError, match="given 3 seeds"):
             vec.reset(seed=[1, 2, 3])
+
+
+def test_a_reset_without_a_seed_begins_other_episodes_and_repeats_exactly(backend: str) -> None:
+    found = []
+    for _ in range(2):
+        with vector(Walk, 4, backend, seed=3, group_size=2) as vec:
+            found.append([vec.reset()[0].copy() for _ in range(3)])
+            assert vec.reset(seed=3)[0].tobytes() == found[-1][0].tobytes()
+    first, second = found
+    assert len({rows.tobytes() for rows in first}) == 3
+    assert [rows.tobytes() for rows in first] == [rows.tobytes() for rows in second]
+    assert all(rows[0].tobytes() == rows[1].tobytes() != rows[2].tobytes() for rows in first)
+
+
+def test_auto_takes_processes_where_they_pay() -> None:
+    with make(Small, 4) as cheap:
+        assert (cheap.backend, cheap.num_workers) == ("serial", 1)
+    with make(Slow, 4) as slow:
+        assert slow.backend == ("process" if usable_cores() > 1 else "serial")
+    with make(Small, 4, num_workers=2) as asked_for:
+        assert (asked_for.backend, asked_for.num_workers) == ("process", 2)
+
+
+def test_auto_survives_what_crashes_at_once() -> None:
+    with make(Slow, 2, env_kwargs={"seconds": None}, max_restarts=0) as vec:
+        vec.reset(seed=0)
+        with pytest.raises(WorkerError, match="TypeError"):
+            vec.step([1, 1])
 
 
 def test_the_first_that_are_ready_come_first(backend: str) -> None:

@@ -210,3 +210,14 @@ class Waiting(Env):
 
     def close(self) -> None:
         pass
+
+
+class Slow(Small):
+    """Sleeps a little in every step."""
+
+    def __init__(self, seconds: float = 0.002) -> None:
+        self.seconds = seconds
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().step(action)

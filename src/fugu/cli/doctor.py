@@ -12,10 +12,8 @@ import importlib.metadata
 import importlib.util
 import json
 import multiprocessing
-import operator
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -23,22 +21,15 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
 import fugu
+from fugu.cli.requirements import Requirement, satisfies
+from fugu.core.machine import usable_cores
 
 DISTRIBUTION = "fugu-rl"
 Status = Literal["ok", "info", "warn", "error"]
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-}
 
 
 @dataclass(frozen=True)
@@ -149,62 +140,6 @@ def _python() -> Iterator[Row]:
 
 
 # ------------------------------------------------------------------ packages
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """One line of Requires-Dist, as far as it is of use here."""
-
-    name: str
-    extras: tuple[str, ...]
-    versions: str
-    """Such as ">=2.0,<3"; empty if any will do."""
-    extra: str
-    """The extra that brings it; empty for one that is always required."""
-    condition: str
-    """The rest of its marker, which is shown and not judged."""
-
-    @staticmethod
-    def parse(line: str) -> Requirement:
-        """Read `name[extras]versions; marker`."""
-        match = re.fullmatch(r"([\w.-]+)\s*(?:\[(.*?)\])?\s*\(?([^;()]*)\)?\s*(?:;(.*))?", line)
-        if match is None:
-            raise ValueError(f"given {line!r}; allowed: name[extras]versions; marker")
-        name, extras, versions, marker = (part or "" for part in match.groups())
-        clause = r"extra\s*==\s*[\"']([^\"']+)[\"']"
-        extra = re.search(clause, marker)
-        condition = re.sub(rf"(\s*and\s+)?{clause}(\s+and\s+)?", "", marker).strip(" ()")
-        return Requirement(
-            name,
-            tuple(re.findall(r"[\w.-]+", extras)),
-            versions.replace(" ", ""),
-            extra.group(1) if extra else "",
-            condition,
-        )
-
-
-def satisfies(version: str, versions: str) -> bool:
-    """Whether a version lies within a range, judged by its numbers alone (no pre-releases).
-
-    >>> satisfies("2.13.0+cpu", ">=2.5,<3"), satisfies("81.0", "<81"), satisfies("2", "==2.0")
-    (True, False, True)
-    """
-    return all(_in_clause(version, clause) for clause in versions.split(",") if clause)
-
-
-def _in_clause(version: str, clause: str) -> bool:
-    match = re.fullmatch(r"(\D+)(\d+(?:\.\d+)*)", clause)
-    if match is None or match.group(1) not in _COMPARISONS:
-        raise ValueError(f"given {clause!r}; allowed: {' '.join(_COMPARISONS)} and numbers")
-    pairs = list(zip_longest(_numbers(version), _numbers(match.group(2)), fillvalue=0))
-    return _COMPARISONS[match.group(1)]([have for have, _ in pairs], [want for _, want in pairs])
-
-
-def _numbers(version: str) -> list[int]:
-    match = re.match(r"\d+(\.\d+)*", version)
-    if match is None:
-        raise ValueError(f"given version {version!r}; allowed: one that begins with a number")
-    return [int(part) for part in match.group().split(".")]
 
 
 def _installed(package: str) -> str | None:
@@ -318,15 +253,9 @@ def _physical_cores() -> Iterator[Row]:
     yield Row("physical cores", str(count or "unknown"))
 
 
-def _usable() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _cores() -> Iterator[Row]:
     yield Row("logical cores", str(os.cpu_count()))
-    yield Row("usable cores", str(_usable()))
+    yield Row("usable cores", str(usable_cores()))
 
 
 def _quota() -> Iterator[Row]:
@@ -343,7 +272,7 @@ def _quota() -> Iterator[Row]:
         yield Row("cgroup quota", "none")
         return
     cores = int(quota) / int(period)
-    short = cores < _usable()
+    short = cores < usable_cores()
     advice = f"start at most {max(1, int(cores))} workers" if short else ""
     yield Row("cgroup quota", f"{cores:g} cores", "warn" if short else "info", advice)
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from fugu import native
 from fugu.core.errors import FuguError, UsageError
+from fugu.core.machine import usable_cores
 from fugu.envs.resolve import resolve
 from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
 from fugu.vector.slab import Slab
-from fugu.vector.tuning.machine import usable_cores
+from fugu.vector.tuning.picking import pick_backend
 from fugu.vector.tuning.tuner import find_setting
 from fugu.vector.vector import Vector, VectorSettings
 from fugu.vector.worker import Setup
@@ -49,7 +50,8 @@ def make(
             call for an environment.
         num_envs: Copies.
         backend: "serial" steps them in the caller, "threads" in threads (for environments that
-            release the GIL), "process" in processes; "auto" chooses.
+            release the GIL), "process" in processes; "auto" times one copy for a moment and takes
+            processes where they save more than they cost.
         num_workers: Threads or processes; as many as there are cores if not given. "auto" tries
             for some seconds which number, and which backend if that is "auto" too, steps fastest
             here; `Vector.tuning` tells what it found.
@@ -95,9 +97,16 @@ def make(
             **emulation,
         )
         backend, num_workers = tuning.choice.backend, tuning.choice.num_workers
-    chosen, workers = _choose(backend, num_envs, num_workers)
+    workers = _workers(backend, num_envs, num_workers)
     _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
     setup = Setup(factory, emulation, step_timeout)
+    chosen: str = backend
+    if backend == "auto":
+        if num_workers is None:
+            chosen = pick_backend(setup, num_envs, workers, start_method)
+        else:
+            chosen = "process" if workers > 1 else "serial"
+        workers = 1 if chosen == "serial" else workers
     first = setup.make()
     groups = first.groups
     first.close()
@@ -122,15 +131,14 @@ def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
     return Exchange(slab.exchange, workers, num_envs, spin)
 
 
-def _choose(backend: str, num_envs: int, num_workers: int | None) -> tuple[str, int]:
+def _workers(backend: str, num_envs: int, num_workers: int | None) -> int:
+    """How many, if there are to be any beside the caller."""
     allowed = ("auto", "serial", "threads", "process")
     if backend not in allowed:
         raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(allowed)}.")
-    if backend == "auto":
-        backend = "serial" if num_envs == 1 else "process"
     if backend == "serial":
-        return backend, 1
-    return backend, min(num_envs, usable_cores()) if num_workers is None else num_workers
+        return 1
+    return min(num_envs, usable_cores()) if num_workers is None else num_workers
 
 
 def _check(

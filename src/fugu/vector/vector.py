@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,25 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import ActionError, UsageError
+from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import AgentGroup, Info
 from fugu.spaces import Layout
 from fugu.vector.actions import ActionWriter
 from fugu.vector.batch import Batch
 from fugu.vector.crews import Crew
-from fugu.vector.faults import Fault, RestartBudget, WorkerError
+from fugu.vector.faults import WorkerError
 from fugu.vector.gathering import Gatherer, Span, span_of
+from fugu.vector.overseer import Overseer
 from fugu.vector.slab import Slab
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
     from fugu.vector.tuning.records import Tuning
 
-PATIENCE = 0.1  # seconds to wait at a time
-LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
-FAULT = 5  # of Exchange.state
-log = logging.getLogger("fugu.vector")
+RESETS = 0x7273  # the branch of the seed tree for resets without a seed, after the first
 Seeds = int | Sequence[int | None] | None
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
@@ -78,28 +73,29 @@ class Vector:
         self.groups: tuple[AgentGroup, ...] = slab.groups
         self.num_envs, self.batch_size, self.backend = slab.num_envs, cfg.batch_size, backend
         self.num_workers = len(crew.channels)
-        self.faults: deque[Fault] = deque(maxlen=100)
         self._slab, self._exchange, self._crew, self._cfg = slab, exchange, crew, cfg
         self._gatherer = Gatherer(slab, cfg.batch_size, cfg.poison)
         self._writers = [
             ActionWriter(group, rows) for group, rows in zip(slab.groups, slab.rows, strict=True)
         ]
-        self._budget = RestartBudget(cfg.max_restarts)
-        self._held = np.zeros(slab.num_envs, np.bool_)  # received, and not sent since
-        self._due = np.zeros(slab.num_envs, np.bool_)  # sent, and not received since
+        self._closer = weakref.finalize(self, _close, exchange, crew)
+        self._overseer = Overseer(
+            slab,
+            exchange,
+            crew,
+            cfg.step_timeout,
+            cfg.max_restarts,
+            self._closer,
+            starting=backend == "process",
+        )
+        self.faults = self._overseer.faults
+        self._held, self._due = self._overseer.held, self._overseer.due
         self._ids = np.zeros(slab.num_envs, np.int64)
         self._last: Batch | None = None
         self._last_span: Span = slice(0, 0)
         self._block = 0  # of ordered batches, the one that comes next
-        self._infos: dict[int, tuple[Info, ...]] = {}
-        self._replies: dict[int, tuple[Any, ...]] = {}
-        self._reports: dict[int, tuple[Any, ...]] = {}
-        self._started = [backend != "process"] * self.num_workers
-        self._known_faults = 0
-        self._next_look = 0.0
         self._seed = cfg.seed
-        self._seeds: list[int | None] = [None] * slab.num_envs
-        self._closer = weakref.finalize(self, _close, exchange, crew)
+        self._resets = 0  # since the seed was set, so that each begins other episodes
 
     # ------------------------------------------------------------------ what it is
 
@@ -130,7 +126,8 @@ class Vector:
 
         Args:
             seed: The root of all seeds (a copy's own derives from it and its number), or one for
-                each copy. None: the one given to `fugu.make`, else a fresh one.
+                each copy. None: other episodes than before, from the root that is known (the one
+                given to `fugu.make`, if none was since), else from a fresh one.
             options: Reset options of every copy, or a list of those of each.
         """
         self._check_open()
@@ -149,7 +146,7 @@ class Vector:
                 f"recv: given {due} environments under way; allowed: at least {self.batch_size}, "
                 "the batch_size. Call reset or async_reset first, then send for every recv."
             )
-        self._wait(begin, end, self.batch_size)
+        self._overseer.wait(begin, end, self.batch_size)
         count = self._exchange.take(begin, end, self.batch_size, self._ids)
         self._block += 1
         return self._give(self._ids[:count].copy())
@@ -209,7 +206,7 @@ class Vector:
         env_ids = np.flatnonzero(mask)
         self._gatherer.release(env_ids)
         self._post_resets(env_ids, seed, options)
-        self._wait(0, self.num_envs, len(env_ids))
+        self._overseer.wait(0, self.num_envs, len(env_ids))
         self._exchange.take(0, self.num_envs, len(env_ids), self._ids)
         return self._give(np.arange(self.num_envs))
 
@@ -283,7 +280,7 @@ class Vector:
                 f"{name}: given while {int(self._due.sum())} environments are under way; recv all "
                 "of them first."
             )
-        self._replies.clear()
+        self._overseer.replies.clear()
         asked = list(range(self.num_envs) if env_ids is None else env_ids)
         named = dict(named or {})
         commands = [
@@ -291,18 +288,18 @@ class Vector:
             for env in asked
         ]
         self._command(np.array(asked, np.int64), commands)
-        self._wait(0, self.num_envs, len(asked))
+        self._overseer.wait(0, self.num_envs, len(asked))
         self._exchange.take(0, self.num_envs, len(asked), self._ids)
-        self._read_mail()
-        refused = [reply for reply in self._replies.values() if reply[0] == "refusal"]
+        self._overseer.read_mail()
+        refused = [reply for reply in self._overseer.replies.values() if reply[0] == "refusal"]
         if refused:
             _, env, error, trace = refused[0]
             kind = MissingAttributeError if error.startswith("AttributeError") else WorkerError
             raise kind(f"{name} failed in environment {env}: {trace}")
-        missing = [env for env in asked if env not in self._replies]
+        missing = [env for env in asked if env not in self._overseer.replies]
         if missing:
             raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
-        return tuple(self._replies[env][2] for env in asked)
+        return tuple(self._overseer.replies[env][2] for env in asked)
 
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""
@@ -320,109 +317,6 @@ class Vector:
             f"Vector({self.num_envs} environments of {agents}; {self.num_workers} workers, "
             f"{self.backend}; batches of {self.batch_size})"
         )
-
-    # ------------------------------------------------------------------ waiting, faults
-
-    def _wait(self, begin: int, end: int, count: int) -> None:
-        """Wait for `count` of a range; restart what fails on the way."""
-        while True:
-            self._crew.work(count)
-            found = self._exchange.wait_ready(begin, end, count, self._known_faults, PATIENCE)
-            if self._exchange.faults() != self._known_faults:
-                self._read_mail()
-                self._handle_reports()
-            elif found >= count and time.monotonic() < self._next_look:
-                return
-            self._read_mail()
-            self._look_after_workers()
-            self._next_look = time.monotonic() + LOOKING
-
-    def _read_mail(self) -> None:
-        for worker in range(self.num_workers):
-            if self._exchange.mail(worker):
-                self._exchange.read_mail(worker)
-                self._receive(worker)
-
-    def _receive(self, worker: int) -> None:
-        try:
-            messages = self._crew.channels[worker].receive()
-        except EOFError:
-            return  # its end is noticed elsewhere
-        for kind, *content in messages:
-            if kind == "infos":
-                self._infos[content[0]] = content[1]
-            elif kind == "fault":
-                self._reports[content[0]] = tuple(content)
-            elif kind == "hello":
-                self._started[worker] = True
-            else:
-                self._replies[content[0]] = (kind, *content)
-
-    def _handle_reports(self) -> None:
-        """Environments that raised: their worker lives and begins new ones."""
-        refused: list[ActionError] = []
-        for env, (_, text, action_error) in list(self._reports.items()):
-            self._known_faults += 1
-            del self._reports[env]
-            if action_error is not None:  # the caller's mistake: the environment waits for another
-                self._exchange.hold(env)
-                self._held[env], self._due[env] = True, False
-                action_error.add_note(f"in environment {env}, which still awaits an action")
-                refused.append(action_error)
-                continue
-            self._exchange.post(np.array([env]))
-            self._spend(self._fault("raised", self._exchange.owner(env), (env,), text))
-        if refused:
-            for other in refused[1:]:
-                refused[0].add_note(other.__notes__[-1])
-            raise refused[0]
-
-    def _look_after_workers(self) -> None:
-        """Notice workers that ended or stall, and begin new ones."""
-        for worker in range(self.num_workers):
-            death = self._crew.death_of(worker)
-            if death is None:
-                busy, _ = self._exchange.busy(worker)
-                if busy <= self._cfg.step_timeout:
-                    continue
-                trace = self._crew.kill(worker)
-                detail = f"no end of a step after {self._cfg.step_timeout} s\n{trace}"
-                death = ("stalled", detail)
-            self._receive(worker)
-            self._bury(worker, *death)
-
-    def _bury(self, worker: int, kind: str, detail: str) -> None:
-        begin, end = self._exchange.envs_of(worker)
-        under_way = [env for env in range(begin, end) if self._exchange.state(env) in (1, 2, 3)]
-        if kind == "exited" and not self._started[worker]:  # and will not start another time
-            self.close()
-            raise WorkerError(
-                f"given a worker that {kind} before it began ({detail.strip()}); allowed: one that "
-                "starts. Its own words are above, on standard error. If fugu.make stands at the "
-                'top level of a script, put it below: if __name__ == "__main__":'
-            )
-        fault = self._fault(kind, worker, tuple(under_way), detail)
-        self._spend(fault)
-        self._exchange.revive(worker)
-        for env in range(begin, end):
-            if self._exchange.state(env) == FAULT and env not in self._reports:
-                self._known_faults += 1  # its report died with the worker
-                self._exchange.post(np.array([env]))
-        self._crew.restart(worker)
-
-    def _fault(self, kind: str, worker: int, envs: tuple[int, ...], detail: str) -> Fault:
-        first = envs[0] if envs else self._exchange.envs_of(worker)[0]
-        actions = tuple(rows.actions.tolist() for rows in self._slab.of_env(first))
-        return Fault(kind, worker, envs, detail, self._seeds[first], actions)
-
-    def _spend(self, fault: Fault) -> None:
-        self.faults.append(fault)
-        log.warning("%s", fault)
-        try:
-            self._budget.spend(fault)
-        except WorkerError:
-            self.close()
-            raise
 
     # ------------------------------------------------------------------ commands
 
@@ -444,33 +338,39 @@ class Vector:
                 f"options: given {len(each)} of them; allowed: one, or {self.num_envs} in a list."
             )
         for env in env_ids.tolist():
-            self._seeds[env] = self._seeds[env] if seeds[env] is None else seeds[env]
+            self._overseer.seeds[env] = (
+                self._overseer.seeds[env] if seeds[env] is None else seeds[env]
+            )
         self._command(env_ids, [("reset", e, seeds[e], each[e]) for e in env_ids.tolist()])
 
     def _give(self, env_ids: NDArray[np.int64]) -> Batch:
         """The batch of these environments, all of which are ready."""
         envs = span_of(env_ids)
         self._held[envs], self._due[envs] = True, False
-        self._read_mail()
+        self._overseer.read_mail()
         infos = {}
-        if self._infos:
-            infos = {e: self._infos.pop(e) for e in env_ids.tolist() if e in self._infos}
+        if self._overseer.infos:
+            infos = {
+                e: self._overseer.infos.pop(e)
+                for e in env_ids.tolist()
+                if e in self._overseer.infos
+            }
         self._last = Batch(env_ids, self._gatherer.rows(envs), infos)
         self._last_span = envs
         return self._last
 
     def _while_sending(self) -> None:
-        self._read_mail()
-        self._look_after_workers()
+        self._overseer.read_mail()
+        self._overseer.look_after_workers()
 
     def _drain(self) -> None:
         """Wait for whatever is under way and forget it."""
         under_way = int(self._due.sum())
         if under_way:
-            self._wait(0, self.num_envs, under_way)
+            self._overseer.wait(0, self.num_envs, under_way)
             self._exchange.take(0, self.num_envs, self.num_envs, self._ids)
-        self._read_mail()
-        self._infos.clear()
+        self._overseer.read_mail()
+        self._overseer.infos.clear()
         self._gatherer.release(np.flatnonzero(self._held))
 
     # ------------------------------------------------------------------ checks
@@ -516,10 +416,12 @@ class Vector:
                 )
             return list(seed)
         if seed is not None:
-            self._seed = int(seed)
+            self._seed, self._resets = int(seed), 0
         elif self._seed is None:
             self._seed = fresh_seed()
-        return [derive(self._seed, env // self._cfg.group_size) for env in range(self.num_envs)]
+        root = derive(self._seed, RESETS, self._resets) if self._resets else self._seed
+        self._resets += 1
+        return [derive(root, env // self._cfg.group_size) for env in range(self.num_envs)]
 
     def _observations(self, batch: Batch) -> Any:
         found = tuple(group.rows.observations for group in batch.groups)

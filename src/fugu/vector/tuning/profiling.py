@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from fugu.core.machine import own_memory
 from fugu.core.seeding import derive
 from fugu.envs.contract import AgentGroup, Buffers, Env
-from fugu.vector.tuning.machine import own_memory
 from fugu.vector.tuning.playing import Player
 from fugu.vector.tuning.records import Profile, StepTimes
 from fugu.vector.worker import POLLING, Setup

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from fugu.core.errors import FuguError, UsageError
-from fugu.vector.tuning.machine import free_memory, load, system, usable_cores
+from fugu.core.machine import free_memory, load, system, usable_cores
 
 T = TypeVar("T")
 Status = Literal["planned", "measured", "failed", "ruled out"]

@@ -1,0 +1,166 @@
+"""The overseer: waits for environments, reads the workers' mail, and mends what fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fugu.core.errors import ActionError
+from fugu.envs.contract import Info
+from fugu.vector.crews import Crew
+from fugu.vector.faults import Fault, RestartBudget, WorkerError
+from fugu.vector.slab import Slab
+
+if TYPE_CHECKING:
+    from fugu._native import Exchange
+
+PATIENCE = 0.1  # seconds to wait at a time
+LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
+FAULT = 5  # of Exchange.state
+log = logging.getLogger("fugu.vector")
+
+
+class Overseer:
+    """Looks after the workers of one vector.
+
+    Attributes:
+        faults: The last faults of workers, newest last.
+        infos: What environments said with the rows that nobody has received yet.
+        replies: What they replied to calls.
+        seeds: Those of the last resets, for reports.
+        held: Which environments were received and not sent since.
+        due: Which were sent and not received since.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        exchange: Exchange,
+        crew: Crew,
+        step_timeout: float,
+        max_restarts: int,
+        close: Callable[[], object],
+        *,
+        starting: bool,
+    ) -> None:
+        self.faults: deque[Fault] = deque(maxlen=100)
+        self.infos: dict[int, tuple[Info, ...]] = {}
+        self.replies: dict[int, tuple[Any, ...]] = {}
+        self.seeds: list[int | None] = [None] * slab.num_envs
+        self.held = np.zeros(slab.num_envs, np.bool_)
+        self.due = np.zeros(slab.num_envs, np.bool_)
+        self._slab, self._exchange, self._crew = slab, exchange, crew
+        self._step_timeout, self._close = step_timeout, close
+        self._budget = RestartBudget(max_restarts)
+        self._reports: dict[int, tuple[Any, ...]] = {}
+        self._num_workers = len(crew.channels)
+        self._started = [not starting] * self._num_workers
+        self._known_faults = 0
+        self._next_look = 0.0
+
+    def wait(self, begin: int, end: int, count: int) -> None:
+        """Wait for `count` of a range; restart what fails on the way."""
+        while True:
+            self._crew.work(count)
+            found = self._exchange.wait_ready(begin, end, count, self._known_faults, PATIENCE)
+            if self._exchange.faults() != self._known_faults:
+                self.read_mail()
+                self._handle_reports()
+            elif found >= count and time.monotonic() < self._next_look:
+                return
+            self.read_mail()
+            self.look_after_workers()
+            self._next_look = time.monotonic() + LOOKING
+
+    def read_mail(self) -> None:
+        """Sort what workers have sent since."""
+        for worker in range(self._num_workers):
+            if self._exchange.mail(worker):
+                self._exchange.read_mail(worker)
+                self._receive(worker)
+
+    def _receive(self, worker: int) -> None:
+        try:
+            messages = self._crew.channels[worker].receive()
+        except EOFError:
+            return  # its end is noticed elsewhere
+        for kind, *content in messages:
+            if kind == "infos":
+                self.infos[content[0]] = content[1]
+            elif kind == "fault":
+                self._reports[content[0]] = tuple(content)
+            elif kind == "hello":
+                self._started[worker] = True
+            else:
+                self.replies[content[0]] = (kind, *content)
+
+    def _handle_reports(self) -> None:
+        """Environments that raised: their worker lives and begins new ones."""
+        refused: list[ActionError] = []
+        for env, (_, text, action_error) in list(self._reports.items()):
+            self._known_faults += 1
+            del self._reports[env]
+            if action_error is not None:  # the caller's mistake: the environment waits for another
+                self._exchange.hold(env)
+                self.held[env], self.due[env] = True, False
+                action_error.add_note(f"in environment {env}, which still awaits an action")
+                refused.append(action_error)
+                continue
+            self._exchange.post(np.array([env]))
+            self._spend(self._fault("raised", self._exchange.owner(env), (env,), text))
+        if refused:
+            for other in refused[1:]:
+                refused[0].add_note(other.__notes__[-1])
+            raise refused[0]
+
+    def look_after_workers(self) -> None:
+        """Notice workers that ended or stall, and begin new ones."""
+        for worker in range(self._num_workers):
+            death = self._crew.death_of(worker)
+            if death is None:
+                busy, _ = self._exchange.busy(worker)
+                if busy <= self._step_timeout:
+                    continue
+                trace = self._crew.kill(worker)
+                detail = f"no end of a step after {self._step_timeout} s\n{trace}"
+                death = ("stalled", detail)
+            self._receive(worker)
+            self._bury(worker, *death)
+
+    def _bury(self, worker: int, kind: str, detail: str) -> None:
+        begin, end = self._exchange.envs_of(worker)
+        under_way = [env for env in range(begin, end) if self._exchange.state(env) in (1, 2, 3)]
+        if kind == "exited" and not self._started[worker]:  # and will not start another time
+            self._close()
+            raise WorkerError(
+                f"given a worker that {kind} before it began ({detail.strip()}); allowed: one that "
+                "starts. Its own words are above, on standard error. If fugu.make stands at the "
+                'top level of a script, put it below: if __name__ == "__main__":'
+            )
+        fault = self._fault(kind, worker, tuple(under_way), detail)
+        self._spend(fault)
+        self._exchange.revive(worker)
+        for env in range(begin, end):
+            if self._exchange.state(env) == FAULT and env not in self._reports:
+                self._known_faults += 1  # its report died with the worker
+                self._exchange.post(np.array([env]))
+        self._crew.restart(worker)
+
+    def _fault(self, kind: str, worker: int, envs: tuple[int, ...], detail: str) -> Fault:
+        first = envs[0] if envs else self._exchange.envs_of(worker)[0]
+        actions = tuple(rows.actions.tolist() for rows in self._slab.of_env(first))
+        return Fault(kind, worker, envs, detail, self.seeds[first], actions)
+
+    def _spend(self, fault: Fault) -> None:
+        self.faults.append(fault)
+        log.warning("%s", fault)
+        try:
+            self._budget.spend(fault)
+        except WorkerError:
+            self._close()
+            raise
