@@ -10,6 +10,7 @@
 
 #include "bind/exchange.hpp"
 #include "bind/packer.hpp"
+#include "bind/pool.hpp"
 #include "bind/stepper.hpp"
 
 namespace nb = nanobind;
@@ -45,4 +46,5 @@ NB_MODULE(_native, m) {
     fugu::bind_packer(m);
     fugu::bind_exchange(m);
     fugu::bind_stepper(m);
+    fugu::bind_pool(m);
 }

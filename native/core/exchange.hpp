@@ -5,12 +5,12 @@
 // of environments; a kill at any moment leaves every state meaningful.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "core/oldest.hpp"
 #include "core/wait.hpp"
 
 namespace fugu {
@@ -152,15 +152,9 @@ public:
         for (size_t e = begin; e < end; ++e)
             if (state(e) == EnvState::Ready)
                 found_.push_back(e);
-        if (found_.size() > count) {
-            const uint32_t base = learner_->clock.load(std::memory_order_acquire);
-            auto age = [&](size_t e) { return base - ticket_[e].load(std::memory_order_relaxed); };
-            std::nth_element(
-                found_.begin(), found_.begin() + static_cast<ptrdiff_t>(count), found_.end(),
-                [&](size_t a, size_t b) { return age(a) != age(b) ? age(a) > age(b) : a < b; });
-            found_.resize(count);
-            std::sort(found_.begin(), found_.end());
-        }
+        const uint32_t clock = learner_->clock.load(std::memory_order_acquire);
+        keep_oldest(found_, count,
+                    [&](size_t e) { return clock - ticket_[e].load(std::memory_order_relaxed); });
         for (size_t i = 0; i < found_.size(); ++i) {
             ids[i] = static_cast<int64_t>(found_[i]);
             set(found_[i], EnvState::Idle);
@@ -271,21 +265,9 @@ private:
 
     // Spins until the bell reaches `goal`, within the budget; whether it did.
     bool spin(std::atomic<uint32_t>& bell, uint32_t goal) {
-        const int64_t budget = spin_.nanoseconds();
-        if (budget <= 0)
-            return false;
-        const int64_t end = now_ns() + budget;
-        do {
-            for (int i = 0; i < 32; ++i) {
-                if (static_cast<int32_t>(bell.load(std::memory_order_acquire) - goal) >= 0) {
-                    spin_.paid();
-                    return true;
-                }
-                pause();
-            }
-        } while (now_ns() < end);
-        spin_.wasted();
-        return false;
+        return spin_until(bell, spin_, [goal](uint32_t count) {
+            return static_cast<int32_t>(count - goal) >= 0;
+        });
     }
 
     size_t workers_, envs_;

@@ -51,12 +51,15 @@ inline void block(std::atomic<uint32_t>& word, uint32_t seen, int64_t timeout_ns
 #endif
 }
 
-// Wakes one waiter of `word`.
-inline void wake(std::atomic<uint32_t>& word) {
+// Wakes waiters of `word`, one if nobody says more.
+inline void wake(std::atomic<uint32_t>& word, int count = 1) {
 #if defined(__linux__)
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, count, nullptr, nullptr, 0);
 #elif defined(_WIN32)
+    (void)count;
     WakeByAddressAll(reinterpret_cast<void*>(&word));
+#else
+    (void)word, (void)count;
 #endif
 }
 
@@ -76,5 +79,25 @@ private:
     int64_t most_, budget_;
     uint32_t skipped_ = 0;
 };
+
+// Spins until `reached(word)`, within the budget; whether it was.
+template <typename Reached>
+inline bool spin_until(std::atomic<uint32_t>& word, SpinBudget& budget, Reached reached) {
+    const int64_t nanoseconds = budget.nanoseconds();
+    if (nanoseconds <= 0)
+        return false;
+    const int64_t end = now_ns() + nanoseconds;
+    do {
+        for (int i = 0; i < 32; ++i) {
+            if (reached(word.load(std::memory_order_acquire))) {
+                budget.paid();
+                return true;
+            }
+            pause();
+        }
+    } while (now_ns() < end);
+    budget.wasted();
+    return false;
+}
 
 } // namespace fugu

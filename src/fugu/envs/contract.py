@@ -25,6 +25,8 @@ class AgentGroup:
     agents: tuple[Hashable, ...]
     observation_layout: Layout
     action_layout: Layout
+    num_costs: int = 0
+    """Constraints that its agents pay for, a column of `costs` each."""
 
     @property
     def num_agents(self) -> int:
@@ -47,6 +49,7 @@ class Buffers:
         action_masks: 1 for each choice allowed now, the discrete heads side by side.
         actions: What the agent does next; the only array that the caller writes.
         rewards: What reached the agent since it acted last.
+        costs: What it paid since, a column for each constraint; most environments have none.
         terminations: 1 on the step that ended the agent's episode in the environment itself.
         truncations: 1 on the step that cut the agent's episode off from outside.
         live: 1 if the observation awaits an action.
@@ -58,6 +61,7 @@ class Buffers:
     action_masks: NDArray[np.bool_]
     actions: NDArray[Any]
     rewards: NDArray[np.float32]
+    costs: NDArray[np.float32]
     terminations: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
     live: NDArray[np.bool_]
@@ -79,6 +83,7 @@ class Buffers:
             "action_masks": ((agents, group.mask_width), flag),
             "actions": ((agents, action.size), action.dtype),
             "rewards": ((agents,), np.dtype(np.float32)),
+            "costs": ((agents, group.num_costs), np.dtype(np.float32)),
             "terminations": ((agents,), flag),
             "truncations": ((agents,), flag),
             "live": ((agents,), flag),

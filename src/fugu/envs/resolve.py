@@ -10,15 +10,20 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import gymnasium
 
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.envs import suite
+from fugu.envs.native_env import NativeEnv
+from fugu.envs.native_library import NativeLibrary
 
 _FORMS = (
-    "a Gymnasium id (CartPole-v1, ALE/Breakout-v5, module:Id-v0), pettingzoo:family/name, "
+    "a native name (cartpole), the path of a native environment that was built (./my_env.so), a "
+    "Gymnasium id (CartPole-v1, ALE/Breakout-v5, module:Id-v0), pettingzoo:family/name, "
     "package.module:factory, or a callable"
 )
 # Packages that register their ids when they are imported, by how the ids begin, and their extras.
@@ -38,8 +43,8 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
     module `a.b` registers. A name without its version means the newest.
 
     Args:
-        env: A Gymnasium id, `module:Id-v0`, `pettingzoo:family/name`, `package.module:factory`, or
-            a callable.
+        env: A native name, the path of a native library, a Gymnasium id, `module:Id-v0`,
+            `pettingzoo:family/name`, `package.module:factory`, or a callable.
         kwargs: Arguments of the environment.
 
     >>> resolve("CartPole-v1")().spec.id, resolve("FrozenLake", map_name="8x8")().spec.id
@@ -54,6 +59,11 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
                 "give what makes it."
             )
         return partial(env, **kwargs) if kwargs else env
+    path = suite.find(env) or (str(Path(env).resolve()) if env.endswith(suite.SUFFIXES) else None)
+    if path is not None:
+        library = NativeLibrary.load(path)
+        library.spec(library.values(kwargs))  # what is wrong with them is said here, not in workers
+        return partial(NativeEnv, path, **kwargs)
     prefix, colon, name = env.partition(":")
     if colon and prefix == "pettingzoo":
         return partial(_call, *_find_pettingzoo(name), kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +42,7 @@ class Batch:
 
     env_ids: NDArray[np.int64]
     groups: tuple[GroupBatch, ...]
-    infos: dict[int, tuple[Info, ...]] = field(default_factory=dict)
+    infos: Mapping[int, tuple[Info, ...]] = field(default_factory=dict)
 
     @property
     def observations(self) -> NDArray[Any]:
@@ -62,6 +63,11 @@ class Batch:
     def rewards(self) -> NDArray[np.float32]:
         """What reached each agent since it acted last."""
         return self._only.rows.rewards
+
+    @property
+    def costs(self) -> NDArray[np.float32]:
+        """What each agent paid since it acted last, a column for each constraint."""
+        return self._only.rows.costs
 
     @property
     def terminations(self) -> NDArray[np.bool_]:

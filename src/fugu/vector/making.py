@@ -11,8 +11,11 @@ import numpy as np
 from fugu import native
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import usable_cores
+from fugu.envs import suite
+from fugu.envs.native_env import NativeEnv
 from fugu.envs.resolve import resolve
 from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
+from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import Slab
 from fugu.vector.tuning.picking import pick_backend
 from fugu.vector.tuning.tuner import find_setting
@@ -22,7 +25,7 @@ from fugu.vector.worker import Setup
 if native.available:
     from fugu._native import Exchange
 
-Backend = Literal["auto", "serial", "threads", "process"]
+Backend = Literal["auto", "serial", "threads", "process", "native"]
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
@@ -46,12 +49,14 @@ def make(
     """Make `num_envs` copies of an environment and the workers that step them.
 
     Args:
-        env: A Gymnasium id, `pettingzoo:family/name`, `package.module:factory`, or something to
-            call for an environment.
+        env: A native name (`cartpole`) or the path of a native environment that was built, a
+            Gymnasium id, `pettingzoo:family/name`, `package.module:factory`, or something to call
+            for an environment.
         num_envs: Copies.
         backend: "serial" steps them in the caller, "threads" in threads (for environments that
-            release the GIL), "process" in processes; "auto" times one copy for a moment and takes
-            processes where they save more than they cost.
+            release the GIL), "process" in processes, "native" in threads of the native pool (for
+            native environments alone). "auto" takes the pool for those; for others it times one
+            copy for a moment and takes processes where they save more than they cost.
         num_workers: Threads or processes; as many as there are cores if not given. "auto" tries
             for some seconds which number, and which backend if that is "auto" too, steps fastest
             here; `Vector.tuning` tells what it found.
@@ -100,9 +105,17 @@ def make(
     workers = _workers(backend, num_envs, num_workers)
     _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
     setup = Setup(factory, emulation, step_timeout)
+    library = native_library(factory)
     chosen: str = backend
+    if backend == "native" and library is None:
+        raise UsageError(
+            f"backend: given 'native' for {env!r}; allowed: a native environment, such as "
+            f"{', '.join(suite.names()[:3])}, or the path of one that was built."
+        )
     if backend == "auto":
-        if num_workers is None:
+        if library is not None:
+            chosen = "native"
+        elif num_workers is None:
             chosen = pick_backend(setup, num_envs, workers, start_method)
         else:
             chosen = "process" if workers > 1 else "serial"
@@ -111,6 +124,13 @@ def make(
     groups = first.groups
     first.close()
     slab = Slab(groups, num_envs, Exchange.bytes(workers, num_envs))
+    cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
+    if chosen == "native":
+        assert isinstance(first, NativeEnv)
+        team = NativeCrew(
+            first.library, first.spec, slab, workers, step_timeout, helps=size == num_envs
+        )
+        return Vector(slab, team.pool, team, cfg, chosen)
     crowded = chosen == "process" and workers >= usable_cores()
     make_exchange = partial(_exchange, workers, num_envs, 0.0 if crowded else 2e-5)
     exchange = make_exchange(slab)
@@ -121,10 +141,16 @@ def make(
         crew = ThreadCrew(setup, slab, make_exchange, workers)
     else:
         crew = ProcessCrew(setup, slab, workers, make_exchange, start_method)
-    cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
     vector = Vector(slab, exchange, crew, cfg, chosen)
     vector.tuning = tuning
     return vector
+
+
+def native_library(factory: Callable[[], Any]) -> str | None:
+    """The path of the library that a factory makes native environments of; None for others."""
+    if isinstance(factory, partial) and factory.func is NativeEnv:
+        return str(factory.args[0])
+    return None
 
 
 def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
@@ -133,7 +159,7 @@ def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
 
 def _workers(backend: str, num_envs: int, num_workers: int | None) -> int:
     """How many, if there are to be any beside the caller."""
-    allowed = ("auto", "serial", "threads", "process")
+    allowed = ("auto", "serial", "threads", "process", "native")
     if backend not in allowed:
         raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(allowed)}.")
     if backend == "serial":

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from fugu.vector.faults import Fault, RestartBudget, WorkerError
 from fugu.vector.slab import Slab
 
 if TYPE_CHECKING:
-    from fugu._native import Exchange
+    from fugu._native import Exchange, Pool
 
 PATIENCE = 0.1  # seconds to wait at a time
 LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
@@ -40,7 +40,7 @@ class Overseer:
     def __init__(
         self,
         slab: Slab,
-        exchange: Exchange,
+        exchange: Exchange | Pool,
         crew: Crew,
         step_timeout: float,
         max_restarts: int,
@@ -54,7 +54,9 @@ class Overseer:
         self.seeds: list[int | None] = [None] * slab.num_envs
         self.held = np.zeros(slab.num_envs, np.bool_)
         self.due = np.zeros(slab.num_envs, np.bool_)
-        self._slab, self._exchange, self._crew = slab, exchange, crew
+        self._slab, self._crew = slab, crew
+        # A pool has no faults and its threads do not die: the rest is never asked of it.
+        self._exchange: Exchange = cast("Exchange", exchange)
         self._step_timeout, self._close = step_timeout, close
         self._budget = RestartBudget(max_restarts)
         self._reports: dict[int, tuple[Any, ...]] = {}

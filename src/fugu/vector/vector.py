@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu import native
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
-from fugu.envs.contract import AgentGroup, Info
+from fugu.envs.contract import AgentGroup, Env, Info
+from fugu.envs.native_env import check_actions
 from fugu.spaces import Layout
 from fugu.vector.actions import ActionWriter
 from fugu.vector.batch import Batch
 from fugu.vector.crews import Crew
 from fugu.vector.faults import WorkerError
 from fugu.vector.gathering import Gatherer, Span, span_of
+from fugu.vector.native_crew import NativeCrew
 from fugu.vector.overseer import Overseer
 from fugu.vector.slab import Slab
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
     from fugu.vector.tuning.records import Tuning
+
+if native.available:
+    from fugu._native import Pool
 
 RESETS = 0x7273  # the branch of the seed tree for resets without a seed, after the first
 Seeds = int | Sequence[int | None] | None
@@ -60,7 +66,7 @@ class Vector:
         num_envs: Copies.
         num_workers: Workers that step them.
         batch_size: Environments in a batch.
-        backend: "serial", "threads" or "process".
+        backend: "serial", "threads", "process" or "native".
         faults: The last faults of workers, newest last.
         tuning: What `num_workers="auto"` found.
     """
@@ -68,7 +74,7 @@ class Vector:
     tuning: Tuning | None = None
 
     def __init__(
-        self, slab: Slab, exchange: Exchange, crew: Crew, cfg: VectorSettings, backend: str
+        self, slab: Slab, exchange: Exchange | Pool, crew: Crew, cfg: VectorSettings, backend: str
     ) -> None:
         self.groups: tuple[AgentGroup, ...] = slab.groups
         self.num_envs, self.batch_size, self.backend = slab.num_envs, cfg.batch_size, backend
@@ -168,6 +174,9 @@ class Vector:
                 f"array for each of {[group.name for group in self.groups]}."
             )
         flat = [w.fit(part, len(env_ids)) for w, part in zip(self._writers, parts, strict=True)]
+        if isinstance(self._exchange, Pool):
+            for i, rows in enumerate(flat):
+                check_actions(self._exchange, i, self.groups[i].action_layout, rows)
         for writer, rows in zip(self._writers, flat, strict=True):
             writer.write(rows, envs)
         self._gatherer.release(envs)
@@ -179,7 +188,7 @@ class Vector:
 
     def reset(
         self, seed: Seeds = None, options: Options = None
-    ) -> tuple[Any, dict[int, tuple[Info, ...]]]:
+    ) -> tuple[Any, Mapping[int, tuple[Info, ...]]]:
         """Begin anew and wait for all: `(observations, infos)`."""
         self._check_synchronous("reset")
         self.async_reset(seed, options)
@@ -210,7 +219,7 @@ class Vector:
         self._exchange.take(0, self.num_envs, len(env_ids), self._ids)
         return self._give(np.arange(self.num_envs))
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[int, tuple[Info, ...]]]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Mapping[int, tuple[Info, ...]]]:
         """Step all: `(observations, rewards, terminations, truncations, infos)`."""
         self._check_synchronous("step")
         self.send(actions)
@@ -301,6 +310,52 @@ class Vector:
             raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
         return tuple(self._overseer.replies[env][2] for env in asked)
 
+    def state(self) -> NDArray[np.uint8]:
+        """The states of all environments, `[num_envs, bytes]`, for `set_state`.
+
+        Native environments have one, and others that implement `Env.state`.
+        """
+        self._check_all_received("state")
+        if isinstance(self._exchange, Pool):
+            out = np.zeros((self.num_envs, self._exchange.state_bytes), np.uint8)
+            self._exchange.save(np.arange(self.num_envs), out)
+            return out
+        states = self.apply(_state_of)
+        if len({len(state) for state in states}) > 1:
+            raise UsageError("state: given environments whose states differ in size.")
+        return np.stack([np.frombuffer(state, np.uint8) for state in states])
+
+    def set_state(
+        self, states: NDArray[np.uint8], env_ids: Sequence[int] | NDArray[np.int64] | None = None
+    ) -> Batch:
+        """Put environments into states that `state` gave; the rows of all environments then.
+
+        Args:
+            states: One row for each environment, or a single one for all of them.
+            env_ids: Which; all if not given.
+        """
+        self._check_all_received("set_state")
+        ids = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids, np.int64)
+        rows = np.ascontiguousarray(states, np.uint8)
+        rows = np.repeat(rows.reshape(1, -1), len(ids), 0) if rows.size == rows.shape[-1] else rows
+        if rows.ndim != 2 or len(rows) != len(ids):
+            raise UsageError(
+                f"set_state: given {np.shape(states)} bytes for {len(ids)} environments; allowed: "
+                "a row for each of them, or one row for all."
+            )
+        if isinstance(self._exchange, Pool):
+            if rows.shape[1] != self._exchange.state_bytes:
+                raise UsageError(
+                    f"set_state: given rows of {rows.shape[1]} bytes; allowed: "
+                    f"{self._exchange.state_bytes}, those of this environment with as many agents."
+                )
+            self._exchange.load(ids, rows)
+        else:
+            for env, row in zip(ids.tolist(), rows, strict=True):
+                self.ask("apply ", [_set_state_of] * self.num_envs, (row.tobytes(),), env_ids=[env])
+        self._last = None
+        return self._give(np.arange(self.num_envs))
+
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""
         self._closer()
@@ -348,8 +403,10 @@ class Vector:
         envs = span_of(env_ids)
         self._held[envs], self._due[envs] = True, False
         self._overseer.read_mail()
-        infos = {}
-        if self._overseer.infos:
+        infos: Mapping[int, tuple[Info, ...]] = {}
+        if isinstance(self._crew, NativeCrew):
+            infos = self._crew.infos(env_ids)
+        elif self._overseer.infos:
             infos = {
                 e: self._overseer.infos.pop(e)
                 for e in env_ids.tolist()
@@ -434,6 +491,14 @@ class Vector:
                 "allowed: all of them. Use send and recv."
             )
 
+    def _check_all_received(self, name: str) -> None:
+        self._check_open()
+        if not self._held.all():
+            raise UsageError(
+                f"{name}: given while {int((~self._held).sum())} environments are not received; "
+                "reset, or recv all of them first."
+            )
+
     def _check_open(self) -> None:
         if not self._closer.alive:
             raise UsageError("given a vector that is closed; make a new one.")
@@ -448,6 +513,14 @@ class Vector:
         )
 
 
-def _close(exchange: Exchange, crew: Crew) -> None:
+def _state_of(env: Env) -> bytes:
+    return env.state()
+
+
+def _set_state_of(env: Env, state: bytes) -> None:
+    env.set_state(state)
+
+
+def _close(exchange: Exchange | Pool, crew: Crew) -> None:
     exchange.close()
     crew.close()

@@ -202,16 +202,13 @@ class Worker:
         try:
             if kind == "reset":
                 self._reset(number, *arguments)
-            else:
-                self._send("reply", number, self._call(number, *arguments))
-                self._exchange.done(self._index, number)
+                return
+            env = self._envs[number - self._first] or self._open(number)
         except (Exception, SystemExit) as error:
-            if kind == "reset":
-                self._fail(number, error)
-            else:
-                text = "".join(traceback.format_exception(error))
-                self._send("refusal", number, f"{type(error).__name__}: {error}", text)
-                self._exchange.done(self._index, number)
+            self._fail(number, error)
+        else:
+            self._send(*call_environment(env, number, *arguments))
+            self._exchange.done(self._index, number)
 
     def _reset(self, number: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
         i = number - self._first
@@ -222,30 +219,46 @@ class Worker:
         env.reset(seed, options)
         self._finish(number, env)
 
-    def _call(
-        self, number: int, name: str, value: Any, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> Any:
-        """`get`, `set` or `call` an attribute of the environment that was adapted, or the like."""
-        env = self._envs[number - self._first] or self._open(number)
-        source = getattr(env, "source", env)
-        look = getattr(source, "get_wrapper_attr", None) or (lambda key: getattr(source, key))
-        kind, key = name.split(" ", 1)
-        if kind == "render":
-            return env.render()
-        if kind == "apply":
-            return value(env, *arguments)
-        if kind == "set":
-            setter = getattr(source, "set_wrapper_attr", None)
-            return setter(key, value) if setter else setattr(source, key, value)
-        found = look(key)
-        return found(*arguments, **named) if kind == "call" and callable(found) else found
-
     def _send(self, *message: Any) -> None:
         self._channel.send(message, self._ask)
         self._exchange.send_mail(self._index, False)
 
     def _ask(self) -> None:
         self._exchange.send_mail(self._index, True)
+
+
+def call_environment(
+    env: Env,
+    number: int,
+    name: str,
+    value: Any,
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+) -> tuple[Any, ...]:
+    """Have an environment do what `Vector.ask` asks for: a reply, or a refusal, as a message."""
+    try:
+        return "reply", number, _call(env, name, value, arguments, named)
+    except (Exception, SystemExit) as error:
+        text = "".join(traceback.format_exception(error))
+        return "refusal", number, f"{type(error).__name__}: {error}", text
+
+
+def _call(
+    env: Env, name: str, value: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """`get`, `set` or `call` an attribute of the environment that was adapted, or the like."""
+    source = getattr(env, "source", env)
+    look = getattr(source, "get_wrapper_attr", None) or (lambda key: getattr(source, key))
+    kind, key = name.split(" ", 1)
+    if kind == "render":
+        return env.render()
+    if kind == "apply":
+        return value(env, *arguments)
+    if kind == "set":
+        setter = getattr(source, "set_wrapper_attr", None)
+        return setter(key, value) if setter else setattr(source, key, value)
+    found = look(key)
+    return found(*arguments, **named) if kind == "call" and callable(found) else found
 
 
 def _close(env: Env | None) -> None:

@@ -1,0 +1,33 @@
+"""The suite: native environments that come with fugu, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fugu import native
+
+SUFFIXES = (".so", ".dylib", ".dll")
+
+
+def folder() -> Path:
+    """Where their libraries are."""
+    if not native.available:
+        return Path()
+    import fugu._native as extension
+
+    return Path(extension.__file__).parent / "envs" / "suite"
+
+
+def names() -> list[str]:
+    """All of them, in order."""
+    return sorted(path.stem for path in folder().glob("*") if path.suffix in SUFFIXES)
+
+
+def find(name: str) -> str | None:
+    """The path of an environment's library; None if there is none of that name."""
+    if name.isidentifier():
+        for suffix in SUFFIXES:
+            path = folder() / f"{name}{suffix}"
+            if path.is_file():
+                return str(path)
+    return None
