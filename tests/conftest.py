@@ -7,7 +7,12 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-for folder in (".", "envs", "vector"):  # for tests/strategies.py, tests/envs/toys.py and their like
+for folder in (
+    ".",
+    "envs",
+    "native",
+    "vector",
+):  # for tests/strategies.py, tests/envs/toys.py and their like
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 settings.register_profile(

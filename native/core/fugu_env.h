@@ -347,8 +347,10 @@ typedef struct FuguDefinition {
     void (*draw)(const void* env, FuguCanvas* canvas);
 } FuguDefinition;
 
-static inline void fugu_open(FuguIO* io, const FuguBatch* batch, size_t env) {
-    for (int g = 0; g < batch->num_groups; ++g) {
+#define FUGU_INLINE static inline __attribute__((always_inline))
+
+FUGU_INLINE void fugu_open(FuguIO* io, const FuguBatch* batch, size_t env, int groups) {
+    for (int g = 0; g < groups; ++g) {
         const FuguArrays* all = &batch->groups[g];
         const size_t row = env * (size_t)all->agents;
         FuguRows* rows = &io->groups[g];
@@ -410,18 +412,21 @@ static inline void fugu_new_episode(FuguEnv* env) {
 
 /* Hot loops are compiled for several kinds of processor, one of which is chosen when they are
    loaded. Contraction of a * b + c is off, so that all of them compute the same bits. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(FUGU_ONE_TARGET)
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) &&   \
+    !defined(FUGU_ONE_TARGET)
 #define FUGU_HOT __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define FUGU_HOT
 #endif
 
-#define FUGU_ENVIRONMENT_(Struct, name, summary, respawns, respawn)                                \
+/* `groups` is a constant where there is one group, so that the rows of a step stay in registers; a
+   step that ends something goes on with a copy of them for the same reason. */
+#define FUGU_ENVIRONMENT_(Struct, name, summary, respawns, respawn, advance)                       \
     static void name##_reset_many(FuguBatch* batch, size_t begin, size_t end) {                    \
         for (size_t e = begin; e < end; ++e) {                                                     \
             Struct* env = (Struct*)(void*)batch->states + e;                                       \
             FuguIO io;                                                                             \
-            fugu_open(&io, batch, e);                                                              \
+            fugu_open(&io, batch, e, batch->num_groups);                                           \
             fugu_new_episode((FuguEnv*)env);                                                       \
             fugu_all_live(batch, e);                                                               \
             name##_reset(env);                                                                     \
@@ -443,24 +448,39 @@ static inline void fugu_new_episode(FuguEnv* env) {
         }                                                                                          \
         name##_observe(env, io);                                                                   \
     }                                                                                              \
-    FUGU_HOT static void name##_step_many(FuguBatch* batch, size_t begin, size_t end) {            \
+    FUGU_INLINE void name##_step_each(FuguBatch* batch, size_t begin, size_t end, int groups) {    \
         for (size_t e = begin; e < end; ++e) {                                                     \
             Struct* env = (Struct*)(void*)batch->states + e;                                       \
             FuguEnv* base = (FuguEnv*)env;                                                         \
             FuguIO io;                                                                             \
-            fugu_open(&io, batch, e);                                                              \
+            fugu_open(&io, batch, e, groups);                                                      \
             ++base->step;                                                                          \
             name##_step(env, &io);                                                                 \
             io.truncated = io.truncated || (base->max_steps && base->step >= base->max_steps);     \
             name##_observe(env, &io);                                                              \
-            if (__builtin_expect(io.terminated || io.truncated || io.some_agent_ended, 0))         \
-                name##_finish(batch, env, &io, e);                                                 \
+            if (__builtin_expect(io.terminated || io.truncated || io.some_agent_ended, 0)) {       \
+                FuguIO copy = io;                                                                  \
+                name##_finish(batch, env, &copy, e);                                               \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    FUGU_HOT static void name##_step_many(FuguBatch* batch, size_t begin, size_t end) {            \
+        for (size_t e = begin; e < end; e += FUGU_BLOCK) {                                         \
+            const size_t last = e + FUGU_BLOCK < end ? e + FUGU_BLOCK : end;                       \
+            advance((Struct*)(void*)batch->states + e,                                             \
+                    batch->groups[0].actions +                                                     \
+                        e * (size_t)batch->groups[0].agents * batch->groups[0].action_bytes,       \
+                    (int)(last - e));                                                              \
+            if (batch->num_groups == 1)                                                            \
+                name##_step_each(batch, e, last, 1);                                               \
+            else                                                                                   \
+                name##_step_each(batch, e, last, batch->num_groups);                               \
         }                                                                                          \
     }                                                                                              \
     static void name##_observe_many(FuguBatch* batch, size_t begin, size_t end) {                  \
         for (size_t e = begin; e < end; ++e) {                                                     \
             FuguIO io;                                                                             \
-            fugu_open(&io, batch, e);                                                              \
+            fugu_open(&io, batch, e, batch->num_groups);                                           \
             name##_observe((Struct*)(void*)batch->states + e, &io);                                \
         }                                                                                          \
     }                                                                                              \
@@ -488,12 +508,18 @@ static inline void fugu_new_episode(FuguEnv* env) {
                                                      name##_observe_many,                          \
                                                      name##_draw_any};
 
+#define FUGU_BLOCK 64 /* environments that are moved at a time */
 #define FUGU_NOBODY(env, group, agent) (void)0
+#define FUGU_NOTHING(envs, actions, count) (void)0
 #define FUGU_ENVIRONMENT(Struct, name, summary)                                                    \
-    FUGU_ENVIRONMENT_(Struct, name, summary, false, FUGU_NOBODY)
+    FUGU_ENVIRONMENT_(Struct, name, summary, false, FUGU_NOBODY, FUGU_NOTHING)
 /* With name_respawn(env, group, agent): an agent that ended begins anew while the others go on. */
 #define FUGU_ENVIRONMENT_RESPAWNING(Struct, name, summary)                                         \
-    FUGU_ENVIRONMENT_(Struct, name, summary, true, name##_respawn)
+    FUGU_ENVIRONMENT_(Struct, name, summary, true, name##_respawn, FUGU_NOTHING)
+/* With name_advance(envs, actions, count): moves a block of environments before each one's step, in
+   a loop that the compiler can vectorise; it is given the actions of the first group. */
+#define FUGU_ENVIRONMENT_IN_BLOCKS(Struct, name, summary)                                          \
+    FUGU_ENVIRONMENT_(Struct, name, summary, false, FUGU_NOBODY, name##_advance)
 
 /* Makes a library of an environment; `fugu env build` writes this line. */
 #define FUGU_EXPORT(name)                                                                          \

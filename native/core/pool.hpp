@@ -170,6 +170,14 @@ public:
 
     // Takes the `count` of [begin, end) that were ready first; their ids come out in order.
     size_t take(size_t begin, size_t end, size_t count, int64_t* ids) {
+        if (end - begin == count && ready_.load(std::memory_order_acquire) == settings_.envs) {
+            for (size_t e = begin; e < end; ++e) {
+                ids[e - begin] = static_cast<int64_t>(e);
+                state_[e].store(0, std::memory_order_relaxed);
+            }
+            ready_.fetch_sub(count, std::memory_order_relaxed);
+            return count;
+        }
         found_.clear();
         for (size_t e = begin; e < end; ++e)
             if (state_[e].load(std::memory_order_acquire))
@@ -274,16 +282,30 @@ private:
         int32_t* lengths = lengths_.data() + first_row_[g];
         for (size_t i = begin * agents; i < end * agents; ++i)
             returns[i] += group.rewards[i];
-        for (size_t i = begin * agents; i < end * agents; ++i) {
-            if (!(group.terminations[i] | group.truncations[i]))
-                continue;
-            float* episode = episodes_ + i / agents * static_cast<size_t>(batch_.log_stride);
-            episode[0] += 1.0f;
-            episode[1] += returns[i];
-            episode[2] += static_cast<float>(lengths[i]);
-            returns[i] = 0.0f;
-            lengths[i] = 0;
+        for (size_t i = begin * agents; i < end * agents;) {
+            uint64_t terminated, truncated; // eight agents at a time, since few end
+            if (i + 8 <= end * agents) {
+                std::memcpy(&terminated, group.terminations + i, 8);
+                std::memcpy(&truncated, group.truncations + i, 8);
+                if (!(terminated | truncated)) {
+                    i += 8;
+                    continue;
+                }
+            }
+            const size_t stop = i + 8 < end * agents ? i + 8 : end * agents;
+            for (; i < stop; ++i)
+                if (group.terminations[i] | group.truncations[i])
+                    count_episode(episodes_ + i / agents * static_cast<size_t>(batch_.log_stride),
+                                  returns[i], lengths[i]);
         }
+    }
+
+    static void count_episode(float* episode, float& total, int32_t& length) {
+        episode[0] += 1.0f;
+        episode[1] += total;
+        episode[2] += static_cast<float>(length);
+        total = 0.0f;
+        length = 0;
     }
 
     // ------------------------------------------------------------------ chunks

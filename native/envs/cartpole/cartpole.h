@@ -42,20 +42,41 @@ static inline void cartpole_reset(CartPole* env) {
     env->spin = fugu_uniform(&env->base.random, -0.05f, 0.05f);
 }
 
+/* Newton's laws for a block of carts: gathered into lanes, so that they are computed side by side.
+ */
+FUGU_INLINE void cartpole_advance(CartPole* envs, const unsigned char* actions, int count) {
+    float x[FUGU_BLOCK], speed[FUGU_BLOCK], angle[FUGU_BLOCK], spin[FUGU_BLOCK], force[FUGU_BLOCK];
+    const CartPole* law = envs; /* all copies have the same settings */
+    const float mass = law->cart_mass + law->pole_mass, pole = law->pole_mass * law->half_length;
+    const float gravity = law->gravity, half = law->half_length, tau = law->tau;
+    const float heavy = 1.0f / mass, light = law->pole_mass / mass, strength = law->force;
+    for (int i = 0; i < count; ++i) {
+        x[i] = envs[i].x;
+        speed[i] = envs[i].speed;
+        angle[i] = envs[i].angle;
+        spin[i] = envs[i].spin;
+        force[i] = ((const int64_t*)(const void*)actions)[i] ? strength : -strength;
+    }
+    for (int i = 0; i < count; ++i) {
+        const float cosine = fugu_cos(angle[i]), sine = fugu_sin(angle[i]);
+        const float push = (force[i] + pole * spin[i] * spin[i] * sine) * heavy;
+        const float turn =
+            (gravity * sine - cosine * push) / (half * (4.0f / 3.0f - light * cosine * cosine));
+        const float pull = push - pole * turn * cosine * heavy;
+        x[i] += tau * speed[i];
+        speed[i] += tau * pull;
+        angle[i] += tau * spin[i];
+        spin[i] += tau * turn;
+    }
+    for (int i = 0; i < count; ++i) {
+        envs[i].x = x[i];
+        envs[i].speed = speed[i];
+        envs[i].angle = angle[i];
+        envs[i].spin = spin[i];
+    }
+}
+
 static inline void cartpole_step(CartPole* env, FuguIO* io) {
-    const int64_t action = *(const int64_t*)io->groups[0].actions;
-    const float force = action ? env->force : -env->force;
-    const float cosine = fugu_cos(env->angle), sine = fugu_sin(env->angle);
-    const float mass = env->cart_mass + env->pole_mass;
-    const float pole = env->pole_mass * env->half_length;
-    const float push = (force + pole * env->spin * env->spin * sine) / mass;
-    const float turn = (env->gravity * sine - cosine * push) /
-                       (env->half_length * (4.0f / 3.0f - env->pole_mass * cosine * cosine / mass));
-    const float pull = push - pole * turn * cosine / mass;
-    env->x += env->tau * env->speed;
-    env->speed += env->tau * pull;
-    env->angle += env->tau * env->spin;
-    env->spin += env->tau * turn;
     io->groups[0].rewards[0] = 1.0f;
     io->terminated = fugu_abs(env->x) > env->x_limit || fugu_abs(env->angle) > env->angle_limit;
 }
@@ -81,4 +102,4 @@ static void cartpole_draw(const CartPole* env, FuguCanvas* canvas) {
     fugu_number(canvas, 3.0f, 0.35f, 0.25f, 0x2F4858, "steps ", env->base.step);
 }
 
-FUGU_ENVIRONMENT(CartPole, cartpole, "Balance a pole on a cart by pushing the cart.")
+FUGU_ENVIRONMENT_IN_BLOCKS(CartPole, cartpole, "Balance a pole on a cart by pushing the cart.")

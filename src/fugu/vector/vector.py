@@ -97,6 +97,7 @@ class Vector:
         self.faults = self._overseer.faults
         self._held, self._due = self._overseer.held, self._overseer.due
         self._ids = np.zeros(slab.num_envs, np.int64)
+        self._all = np.arange(slab.num_envs)
         self._last: Batch | None = None
         self._last_span: Span = slice(0, 0)
         self._block = 0  # of ordered batches, the one that comes next
@@ -155,7 +156,7 @@ class Vector:
         self._overseer.wait(begin, end, self.batch_size)
         count = self._exchange.take(begin, end, self.batch_size, self._ids)
         self._block += 1
-        return self._give(self._ids[:count].copy())
+        return self._give(self._all if count == self.num_envs else self._ids[:count].copy())
 
     def send(self, actions: Any, agent_ids: Any = None) -> None:
         """Hand the actions of whole environments over; they step while you go on.
@@ -217,7 +218,7 @@ class Vector:
         self._post_resets(env_ids, seed, options)
         self._overseer.wait(0, self.num_envs, len(env_ids))
         self._exchange.take(0, self.num_envs, len(env_ids), self._ids)
-        return self._give(np.arange(self.num_envs))
+        return self._give(self._all)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Mapping[int, tuple[Info, ...]]]:
         """Step all: `(observations, rewards, terminations, truncations, infos)`."""
@@ -349,12 +350,17 @@ class Vector:
                     f"set_state: given rows of {rows.shape[1]} bytes; allowed: "
                     f"{self._exchange.state_bytes}, those of this environment with as many agents."
                 )
-            self._exchange.load(ids, rows)
+            try:
+                self._exchange.load(ids, rows)
+            except ValueError as error:
+                raise UsageError(
+                    f"set_state: given {error}; allowed: states of this one."
+                ) from None
         else:
             for env, row in zip(ids.tolist(), rows, strict=True):
                 self.ask("apply ", [_set_state_of] * self.num_envs, (row.tobytes(),), env_ids=[env])
         self._last = None
-        return self._give(np.arange(self.num_envs))
+        return self._give(self._all)
 
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""

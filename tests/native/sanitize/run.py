@@ -1,0 +1,87 @@
+"""Builds core, kernels and every native environment with sanitizers and runs them.
+
+    python tests/native/sanitize/run.py [--steps 1000000] [--names cartpole ...]
+
+Exit status 1 if a sanitizer complains.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+ROOT = Path(__file__).parents[3]
+NATIVE = ROOT / "native"
+KINDS = {
+    "address, undefined": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "thread": ["-fsanitize=thread"],
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """See the top of the file."""
+
+    steps: int = 1_000_000
+    """Of each environment under each sanitizer; a tenth more with random settings."""
+    names: tuple[str, ...] = ()
+    """Only these environments."""
+
+
+def write_table(folder: Path, names: tuple[str, ...]) -> Path:
+    """The environments in one C file, and a table of them."""
+    headers = [h for h in sorted(NATIVE.glob("envs/*/*.h")) if not names or h.stem in names]
+    lines = [f'#include "{header}"' for header in headers]
+    lines += ["const FuguDefinition* const all_environments[] = {"]
+    lines += [f"    &{header.stem}_definition," for header in headers]
+    lines += ["    0};", ""]
+    file = folder / "all.c"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def build(folder: Path, flags: list[str], names: tuple[str, ...]) -> Path:
+    """The driver with these sanitizers."""
+    common = ["-g", "-O1", "-DFUGU_ONE_TARGET", "-ffp-contract=off", f"-I{NATIVE}"]
+    common += [f"-I{NATIVE / 'core'}", "-Wno-unused-function", *flags]
+    table, program = write_table(folder, names), folder / "drive"
+    cc, cxx = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
+    objects = []
+    for compiler, standard, source in (
+        (cc, "-std=c99", table),
+        (cxx, "-std=c++17", Path(__file__).with_name("drive.cpp")),
+    ):
+        objects.append(folder / f"{source.stem}.o")
+        command = [compiler, standard, *common, "-c", source, "-o", objects[-1]]
+        subprocess.run(command, check=True)
+    subprocess.run([cxx, *flags, *objects, "-pthread", "-o", program], check=True)
+    return program
+
+
+def main(options: Options) -> int:
+    """Build and run under each kind."""
+    if not shutil.which(os.environ.get("CC", "cc")):
+        print("sanitize: needs a C and C++ compiler (apt-get install g++)", file=sys.stderr)
+        return 1
+    for kind, flags in KINDS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"{kind}: building", flush=True)
+            program = build(Path(folder), flags, options.names)
+            began = time.monotonic()
+            done = subprocess.run([program, str(options.steps)], check=False)
+            print(f"{kind}: {time.monotonic() - began:.0f} s, status {done.returncode}", flush=True)
+            if done.returncode:
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Options)))
