@@ -41,6 +41,7 @@ PYTHONS = {
     "fugu": Path(sys.executable),
     "limit": Path(sys.executable),
     "raw": Path(sys.executable),
+    "bare": Path(sys.executable),
     "gymnasium": ROOT / ".venv-peers/bin/python",
     "sb3": ROOT / ".venv-peers/bin/python",
     "envpool": ROOT / ".venv-peers/bin/python",

@@ -8,10 +8,14 @@ prints RATE and the steps a second.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,6 +153,51 @@ def fugu(make: Any, copies: int, rng: np.random.Generator, kind: str) -> Round:
     return step
 
 
+def native(copies: int, rng: np.random.Generator, kind: str) -> Round:
+    """Ours: the native CartPole through `vec.step`, on one thread or on two."""
+    import fugu as library
+
+    vec = library.make("cartpole", copies, num_workers=int(kind[-1]), step_timeout=3600)
+    vec.reset(seed=0)
+    return _stepping(vec.step, rng.integers(0, 2, (64, copies)), copies)
+
+
+class Bare:
+    """The bare C loop, compiled here, on one core or on each of them."""
+
+    def __init__(self, copies: int, rng: np.random.Generator, kind: str) -> None:
+        folder = Path(tempfile.mkdtemp())
+        source = Path(__file__).with_name("bare_cartpole.c")
+        flags = ["-std=c99", "-O3", "-march=native", "-shared", "-fPIC"]
+        subprocess.run(["cc", *flags, source, "-lm", "-o", folder / "bare.so"], check=True)
+        self._loop = ctypes.CDLL(folder / "bare.so").bare_cartpole
+        cores = len(os.sched_getaffinity(0)) if kind == "all" else 1
+        self._parts = [self._part(copies // cores, rng) for _ in range(cores)]
+        self._pool = ThreadPoolExecutor(cores)
+
+    def _part(self, count: int, rng: np.random.Generator) -> list[Any]:
+        carts = np.zeros((count, 6), np.float32)
+        carts.view(np.uint32)[:, 5] = rng.integers(1, 2**32, count)
+        actions = rng.integers(0, 2, (64, count))
+        outputs = [np.zeros((count, 4), np.float32), np.zeros(count, np.float32)]
+        return [carts, actions, *outputs, np.zeros(count, np.uint8), count]
+
+    def measure(self, seconds: float) -> float:
+        """Steps a second of all cores together."""
+        return sum(self._pool.map(lambda part: self._run(part, seconds), self._parts))
+
+    def _run(self, part: list[Any], seconds: float) -> float:
+        *arrays, count = part
+        pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in arrays]
+        rounds = max(1, 1_000_000 // count)
+
+        def step() -> int:
+            self._loop(*pointers, ctypes.c_int64(count), ctypes.c_int64(rounds))
+            return int(count * rounds)
+
+        return measure(step, seconds)
+
+
 def _stepping(step: Any, actions: np.ndarray, copies: int) -> Round:
     state = {"turn": 0}
 
@@ -201,6 +250,8 @@ def main() -> None:
     name, _, kind = library.partition("-")
     if name == "limit":
         timed = Limit(make, count).measure
+    elif name == "bare":
+        timed = Bare(count, rng, kind).measure
     else:
         builders: dict[str, Callable[[], Round]] = {
             "raw": lambda: raw(make, count, rng),
@@ -210,6 +261,8 @@ def main() -> None:
             "envpool": lambda: envpool(count, rng, kind, ENVPOOL_TASKS[workload]),
             "fugu": lambda: fugu(make, count, rng, kind),
         }
+        if kind.startswith("native"):
+            builders["fugu"] = lambda: native(count, rng, kind)
         timed = partial(measure, builders[name]())
     timed(0.2)  # a warm-up
     print("READY", flush=True)

@@ -1,4 +1,7 @@
-"""Every Python block of the README and the docs runs as it stands."""
+"""Every Python block of the README and the docs runs as it stands.
+
+Blocks of a language and a file name (```c lights.h) are written to that file, one behind the other.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_the_blocks_of_a_page_run_one_after_the_other(page: Path) -> None:
+def test_the_blocks_of_a_page_run_one_after_the_other(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
+    for file, block in re.findall(r"```\w+ (\S+)\n(.*?)```", page.read_text(), re.S):
+        with (tmp_path / file).open("a") as out:
+            out.write(block + "\n")
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
         exec(compile(block, str(page), "exec"), names)
     links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())

@@ -9,8 +9,10 @@
 #include <cstring>
 
 #include "bind/exchange.hpp"
+#include "bind/kernels.hpp"
 #include "bind/packer.hpp"
 #include "bind/pool.hpp"
+#include "bind/raster.hpp"
 #include "bind/stepper.hpp"
 
 namespace nb = nanobind;
@@ -45,6 +47,8 @@ NB_MODULE(_native, m) {
           "Seconds of one bare memcpy.");
     fugu::bind_packer(m);
     fugu::bind_exchange(m);
+    fugu::bind_kernels(m);
     fugu::bind_stepper(m);
     fugu::bind_pool(m);
+    fugu::bind_raster(m);
 }

@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind/library.hpp"
+#include "bind/raster.hpp"
 #include "core/pool.hpp"
 
 namespace nb = nanobind;
@@ -240,21 +241,15 @@ public:
         check_states(ids, from);
         check_started();
         for (size_t i = 0; i < ids.size(); ++i)
+            check_settings(from.data() + i * from.shape(1));
+        for (size_t i = 0; i < ids.size(); ++i)
             pool_.load(static_cast<size_t>(ids.data()[i]), from.data() + i * from.shape(1));
     }
 
     // (background, shapes): each (kind, colour, x, y, size, text).
     nb::tuple draw(size_t env) {
-        check_env(env);
         std::vector<FuguShape> shapes(256);
-        FuguCanvas canvas;
-        for (;;) {
-            canvas = FuguCanvas{shapes.data(), 0, static_cast<int32_t>(shapes.size()), 0};
-            library_->definition().draw(pool_.env(env), &canvas);
-            if (canvas.count <= canvas.capacity)
-                break;
-            shapes.resize(static_cast<size_t>(canvas.count));
-        }
+        const FuguCanvas canvas = canvas_of(env, shapes);
         nb::list out;
         for (int i = 0; i < canvas.count; ++i) {
             const FuguShape& s = shapes[static_cast<size_t>(i)];
@@ -263,6 +258,13 @@ public:
                                       std::string(s.text)));
         }
         return nb::make_tuple(canvas.background, out);
+    }
+
+    void picture(size_t env, const Pixels& out) {
+        std::vector<FuguShape> shapes(256);
+        const FuguCanvas canvas = canvas_of(env, shapes);
+        draw_pixels(canvas.background, shapes.data(), static_cast<size_t>(canvas.count),
+                    spec_.width, spec_.height, out);
     }
 
     // ------------------------------------------------------------------ as of an exchange
@@ -282,6 +284,17 @@ public:
     }
 
 private:
+    // What an environment draws, into shapes that grow as they must.
+    FuguCanvas canvas_of(size_t env, std::vector<FuguShape>& shapes) {
+        check_env(env);
+        for (;;) {
+            FuguCanvas canvas{shapes.data(), 0, static_cast<int32_t>(shapes.size()), 0};
+            library_->definition().draw(pool_.env(env), &canvas);
+            if (canvas.count <= canvas.capacity)
+                return canvas;
+            shapes.resize(static_cast<size_t>(canvas.count));
+        }
+    }
     static size_t size_of(const FuguLeaf& leaf) {
         size_t count = 1;
         for (int i = 0; i < leaf.rank; ++i)
@@ -294,6 +307,16 @@ private:
             const FuguLeaf& leaf = space.leaves[i];
             if (leaf.offset + size_of(leaf) * kBytes[leaf.type] > bytes)
                 throw nb::value_error("Pool: rows of the wrong width");
+        }
+    }
+    // A state holds its settings, and all copies must have the same.
+    void check_settings(const unsigned char* state) const {
+        const FuguDefinition& definition = library_->definition();
+        for (uint32_t i = 0; i < definition.num_settings; ++i) {
+            const FuguSetting& setting = definition.settings[i];
+            if (std::memcmp(state + setting.offset, prototype_.data() + setting.offset, 4))
+                throw nb::value_error(
+                    (std::string("a state with another setting of ") + setting.name).c_str());
         }
     }
     void check_started() const {
@@ -358,6 +381,7 @@ void bind_pool(nb::module_& m) {
         .def("save", &BoundPool::save, array, array)
         .def("load", &BoundPool::load, array, array)
         .def("draw", &BoundPool::draw)
+        .def("picture", &BoundPool::picture, nb::arg(), array)
         .def("busy", &BoundPool::busy)
         .def("faults", &BoundPool::faults)
         .def("mail", &BoundPool::mail)

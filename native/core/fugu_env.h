@@ -23,7 +23,7 @@ extern "C" {
 #define FUGU_MAX_LEAVES 8
 #define FUGU_MAX_LOGS 12
 #define FUGU_MAX_KEYS 32
-#define FUGU_TEXT 32
+#define FUGU_TEXT 48
 
 #if defined(_WIN32)
 #define FUGU_PUBLIC __declspec(dllexport)
@@ -59,7 +59,8 @@ typedef struct FuguRows {
 /* What a step reads and writes. */
 typedef struct FuguIO {
     FuguRows groups[FUGU_MAX_GROUPS];
-    float* log;            /* one number a log field, 0 before every step: added for each episode */
+    float* log; /* one number a log field, 0 before every step: what the episodes that end now add
+                   up to, one for each agent; it is divided by their number */
     bool terminated;       /* set by a step that ends the episode of all agents */
     bool truncated;        /* set by a step that cuts it off */
     bool some_agent_ended; /* set by fugu_end */
@@ -278,7 +279,8 @@ static inline void fugu_triangle(FuguCanvas* canvas, float x0, float y0, float x
     fugu_shape(canvas, FUGU_TRIANGLE, color, x0, y0, x1, y1, x2, y2, 0);
 }
 
-/* Letters whose middle is at (x, y): ASCII, at most FUGU_TEXT - 1 of them. */
+/* Letters whose middle is at (x, y): ASCII, at most FUGU_TEXT - 1 of them. Capitals are two thirds
+   of the height. */
 static inline void fugu_text(FuguCanvas* canvas, float x, float y, float height, uint32_t color,
                              const char* text) {
     fugu_shape(canvas, FUGU_LETTERS, color, x, y, 0, 0, 0, 0, height);
@@ -291,7 +293,7 @@ static inline void fugu_text(FuguCanvas* canvas, float x, float y, float height,
     }
 }
 
-/* A whole number behind some words. */
+/* A whole number behind some words, of which at most 24 letters are shown. */
 static inline void fugu_number(FuguCanvas* canvas, float x, float y, float height, uint32_t color,
                                const char* words, int64_t number) {
     char text[FUGU_TEXT], digits[24];
@@ -350,7 +352,8 @@ typedef struct FuguDefinition {
 #define FUGU_INLINE static inline __attribute__((always_inline))
 
 FUGU_INLINE void fugu_open(FuguIO* io, const FuguBatch* batch, size_t env, int groups) {
-    for (int g = 0; g < groups; ++g) {
+    int g = 0;
+    do { /* there is always a first one */
         const FuguArrays* all = &batch->groups[g];
         const size_t row = env * (size_t)all->agents;
         FuguRows* rows = &io->groups[g];
@@ -363,7 +366,7 @@ FUGU_INLINE void fugu_open(FuguIO* io, const FuguBatch* batch, size_t env, int g
         rows->truncations = all->truncations + row;
         rows->live = all->live + row;
         rows->agents = all->agents;
-    }
+    } while (++g < groups);
     io->log = batch->logs + env * (size_t)batch->log_stride;
     io->terminated = io->truncated = io->some_agent_ended = false;
 }

@@ -1,7 +1,7 @@
 """The extension module, built from native/bind."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,13 @@ class Exchange:
 def gather(
     ids: NDArray[np.int64], sources: list[NDArray[np.uint8]], outs: list[NDArray[np.uint8]], /
 ) -> None: ...
+def rasterise(
+    background: int,
+    shapes: list[Any],
+    size: tuple[float, float],
+    out: NDArray[np.uint8],
+    /,
+) -> None: ...
 
 class Library:
     """A shared library that holds one native environment."""
@@ -134,6 +141,7 @@ class Pool:
     def save(self, ids: NDArray[np.int64], out: NDArray[np.uint8], /) -> None: ...
     def load(self, ids: NDArray[np.int64], states: NDArray[np.uint8], /) -> None: ...
     def draw(self, env: int, /) -> tuple[int, list[Any]]: ...
+    def picture(self, env: int, out: NDArray[np.uint8], /) -> None: ...
     # What learners call of an Exchange.
     def post(self, ids: NDArray[np.int64], command: bool = False, /) -> None: ...
     def wait_ready(
@@ -148,3 +156,65 @@ class Pool:
     def read_mail(self, worker: int, /) -> None: ...
     def faults(self) -> int: ...
     def close(self) -> None: ...
+
+_Flags: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
+
+def advantages(
+    rewards: NDArray[np.float32],
+    values: NDArray[np.float32],
+    final_values: NDArray[np.float32],
+    ratios: NDArray[np.float32] | None,
+    terminations: _Flags,
+    truncations: _Flags,
+    valid: _Flags | None,
+    live: _Flags | None,
+    out: NDArray[np.float32],
+    returns_out: NDArray[np.float32] | None,
+    gamma: float,
+    decay: float,
+    rho_clip: float,
+    c_clip: float,
+    threads: int,
+    /,
+) -> None: ...
+def sample_categorical(
+    logits: NDArray[np.float32],
+    choices: NDArray[np.int64],
+    masks: _Flags | None,
+    live: _Flags | None,
+    uniforms: NDArray[np.float32] | None,
+    actions: NDArray[np.int64],
+    log_probabilities: NDArray[np.float32],
+    entropies: NDArray[np.float32],
+    threads: int,
+    /,
+) -> tuple[int, int, int]: ...
+def sample_normal(
+    means: NDArray[np.float32],
+    log_stds: NDArray[np.float32],
+    noise: NDArray[np.float32] | None,
+    live: _Flags | None,
+    actions: NDArray[np.float32],
+    log_probabilities: NDArray[np.float32],
+    entropies: NDArray[np.float32],
+    threads: int,
+    /,
+) -> tuple[int, int, int]: ...
+def segment_probabilities(
+    advantages: NDArray[np.float32],
+    valid: _Flags | None,
+    live: _Flags | None,
+    alpha: float,
+    epsilon: float,
+    out: NDArray[np.float64],
+    /,
+) -> int: ...
+def sample_segments(
+    probabilities: NDArray[np.float64],
+    uniforms: NDArray[np.float64],
+    beta: float,
+    normalise: bool,
+    out: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    /,
+) -> None: ...

@@ -19,6 +19,9 @@ import fugu
 from fugu.cli.autotune import Autotune
 from fugu.cli.check import Check
 from fugu.cli.doctor import Doctor
+from fugu.cli.env import Env
+from fugu.cli.play import Play
+from fugu.cli.record import Record
 from fugu.core.errors import FuguError
 
 
@@ -34,6 +37,9 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "doctor": Doctor,
     "check": Check,
     "autotune": Autotune,
+    "env": Env,
+    "play": Play,
+    "record": Record,
 }
 
 _DESCRIPTION = (

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fugu._native import Pool
 
 EPISODE = ("episodes", "episode_return", "episode_length")
+LARGEST = 16384  # pixels of a picture, each way
 
 
 class NativeEnv(Env):
@@ -25,10 +26,14 @@ class NativeEnv(Env):
     Args:
         path: Of its library.
         settings: Its settings; `NativeEnv(path).library.settings` lists them.
+
+    Attributes:
+        render_size: Of pictures: the height in pixels, or the width and the height.
     """
 
     metadata: Mapping[str, Any] = {"render_modes": ["rgb_array"]}
     render_mode = "rgb_array"
+    render_size: int | tuple[int, int] = 400
 
     def __init__(self, path: str, /, **settings: Any) -> None:
         self.library = NativeLibrary.load(path)
@@ -94,16 +99,48 @@ class NativeEnv(Env):
                 f"set_state: given {rows.shape[1]} bytes; allowed: {self._bound.state_bytes}, "
                 f"those of a state of {self.library.name} with as many agents."
             )
-        self._bound.load(np.array([self._index]), rows.copy())
+        try:
+            self._bound.load(np.array([self._index]), rows.copy())
+        except ValueError as error:
+            raise UsageError(f"set_state: given {error}; allowed: states of this one.") from None
         self._begun = True
 
     def display_list(self) -> tuple[int, list[Any]]:
         """What it draws: the background's colour, and shapes `(kind, colour, x, y, size, text)`."""
         return self._bound.draw(self._index)
 
+    def render(self, size: int | tuple[int, int] | None = None) -> NDArray[np.uint8]:
+        """A picture of now, `[height, width, 3]`.
+
+        Args:
+            size: The height in pixels, or the width and the height, where the picture is centred;
+                `render_size` if not given.
+        """
+        width, height = self._picture_size(self.render_size if size is None else size)
+        out = np.empty((height, width, 3), np.uint8)
+        self._bound.picture(self._index, out)
+        return out
+
     def close(self) -> None:
         """Let go of it."""
         self._pool = None
+
+    def _picture_size(self, size: int | tuple[int, int]) -> tuple[int, int]:
+        across, down = self.spec.size
+        if not (across > 0 and down > 0):
+            raise UsageError(
+                f"render: given {self.library.name!r}, which draws nothing; allowed: an "
+                "environment that says the size of its picture with fugu_picture."
+            )
+        width, height = size if isinstance(size, tuple) else (0, size)
+        if not isinstance(size, tuple):
+            width = max(1, round(height * across / down))
+        if not (1 <= width <= LARGEST and 1 <= height <= LARGEST):
+            raise UsageError(
+                f"render: given a size of {size}, so {width} x {height} pixels; allowed: the "
+                f"height, or the width and the height, from 1 to {LARGEST}."
+            )
+        return width, height
 
     @property
     def _bound(self) -> Pool:

@@ -88,6 +88,7 @@ class PoolChannel:
     def __init__(self, pool: Pool, path: str, spec: NativeSpec, slab: Slab) -> None:
         self._pool, self._path, self._spec, self._slab = pool, path, spec, slab
         self._replies: list[tuple[Any, ...]] = []
+        self._copies: dict[int, NativeEnv] = {}  # that were asked for; they keep what is set
         self._begun = np.zeros(slab.num_envs, np.bool_)
 
     def send(self, message: tuple[Any, ...], wait: Callable[[], None]) -> None:
@@ -96,9 +97,10 @@ class PoolChannel:
         if kind == "reset":
             self._reset(env, *arguments)
         else:
-            copy = NativeEnv.within(self._path, self._spec, self._pool, env)
-            copy.buffers = self._slab.of_env(env)
-            self._replies.append(call_environment(copy, env, *arguments))
+            if env not in self._copies:
+                self._copies[env] = NativeEnv.within(self._path, self._spec, self._pool, env)
+                self._copies[env].buffers = self._slab.of_env(env)
+            self._replies.append(call_environment(self._copies[env], env, *arguments))
             self._pool.send_mail(0, False)
         self._pool.done(0, env)
 

@@ -113,18 +113,19 @@ def random_policy(vec: Vector, seed: int = 0) -> Policy:
     return act
 
 
-def picture_of(env: Env, height: int | None = None) -> Picture:
-    """What one environment looks like now, with this height if one is given."""
-    if isinstance(env, NativeEnv):
-        return env.render(height)
-    picture = check_picture(env.render())
+def _pictures(vec: Vector, height: int | None) -> Picture:
+    return tile([_with_height(found, height) for found in vec.apply(_picture_of, height)])
+
+
+def _picture_of(env: Env, height: int | None) -> Any:
+    return env.render(height) if isinstance(env, NativeEnv) else env.render()
+
+
+def _with_height(found: Any, height: int | None) -> Picture:
+    picture = check_picture(found)
     if height is None or height == picture.shape[0]:
         return picture
     return resize(picture, max(1, round(picture.shape[1] * height / picture.shape[0])), height)
-
-
-def _pictures(vec: Vector, height: int | None) -> Picture:
-    return tile(vec.apply(picture_of, height))
 
 
 def _fps(vec: Vector) -> float:

@@ -1,0 +1,244 @@
+#include "bind/kernels.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+
+#include "kernels/advantage.hpp"
+#include "kernels/priorities.hpp"
+#include "kernels/sampling.hpp"
+
+namespace nb = nanobind;
+
+namespace fugu {
+namespace {
+
+// Arrays [time, row] with any strides, and contiguous ones.
+template <typename T> using Strided = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
+template <typename T> using Flat = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T> using Table = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T> using Maybe = std::optional<T>;
+using FlagsStrided = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+using FlagsFlat = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using FlagsTable = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// What does not fit is refused as a ValueError; the Python front then says what exactly is wrong.
+void require(bool fits, const char* message) {
+    if (!fits)
+        throw nb::value_error(message);
+}
+
+template <typename T> Grid<T> grid(const Strided<T>& array, size_t times, size_t rows) {
+    require(array.shape(0) == times && array.shape(1) == rows, "kernel: shapes do not fit");
+    // The stride of a single row is of no use, so it counts as side by side.
+    return {array.data(), array.stride(0), rows == 1 ? 1 : array.stride(1)};
+}
+
+template <typename T>
+Grid<T> maybe_grid(const Maybe<Strided<T>>& array, size_t times, size_t rows) {
+    return array ? grid(*array, times, rows) : Grid<T>{};
+}
+
+bool is_flag(nb::dlpack::dtype dtype) {
+    return dtype == nb::dtype<bool>() || dtype == nb::dtype<uint8_t>();
+}
+
+Grid<const uint8_t> flags(const FlagsStrided& array, size_t times, size_t rows) {
+    require(is_flag(array.dtype()), "kernel: flags are bool or uint8");
+    require(array.shape(0) == times && array.shape(1) == rows, "kernel: shapes do not fit");
+    return {static_cast<const uint8_t*>(array.data()), array.stride(0),
+            rows == 1 ? 1 : array.stride(1)};
+}
+
+Grid<const uint8_t> maybe_flags(const Maybe<FlagsStrided>& array, size_t times, size_t rows) {
+    return array ? flags(*array, times, rows) : Grid<const uint8_t>{};
+}
+
+// The memory that a grid may touch.
+struct Extent {
+    uintptr_t begin = 0, end = 0;
+
+    template <typename T> Extent(const Grid<T>& grid, size_t times, size_t rows) {
+        if (!grid.data || !times || !rows)
+            return;
+        const ptrdiff_t far[2] = {grid.time * static_cast<ptrdiff_t>(times - 1),
+                                  grid.row * static_cast<ptrdiff_t>(rows - 1)};
+        ptrdiff_t low = 0, high = 1;
+        for (ptrdiff_t step : far)
+            (step < 0 ? low : high) += step;
+        begin = reinterpret_cast<uintptr_t>(grid.data + low);
+        end = reinterpret_cast<uintptr_t>(grid.data + high);
+    }
+    bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+void require_apart(const AdvantageTask& task) {
+    const size_t times = task.horizon, rows = task.rows;
+    const Extent out(task.advantages, times, rows), returns(task.returns, times, rows);
+    bool apart = !out.meets(returns);
+    const Extent inputs[] = {{task.rewards, times, rows},      {task.values, times + 1, rows},
+                             {task.final_values, times, rows}, {task.ratios, times, rows},
+                             {task.terminations, times, rows}, {task.truncations, times, rows},
+                             {task.valid, times, rows},        {task.live, times, rows}};
+    for (const Extent& input : inputs)
+        apart = apart && !out.meets(input) && !returns.meets(input);
+    require(apart, "advantages: an output overlaps another array");
+}
+
+void bound_advantages(const Strided<const float>& rewards, const Strided<const float>& values,
+                      const Strided<const float>& final_values,
+                      const Maybe<Strided<const float>>& ratios, const FlagsStrided& terminations,
+                      const FlagsStrided& truncations, const Maybe<FlagsStrided>& valid,
+                      const Maybe<FlagsStrided>& live, const Strided<float>& out,
+                      const Maybe<Strided<float>>& returns, double gamma, double decay,
+                      double rho_clip, double c_clip, size_t threads) {
+    AdvantageTask task;
+    const size_t times = task.horizon = rewards.shape(0), rows = task.rows = rewards.shape(1);
+    task.rewards = grid(rewards, times, rows);
+    task.values = grid(values, times + 1, rows);
+    task.final_values = grid(final_values, times, rows);
+    task.ratios = maybe_grid(ratios, times, rows);
+    task.terminations = flags(terminations, times, rows);
+    task.truncations = flags(truncations, times, rows);
+    task.valid = maybe_flags(valid, times, rows);
+    task.live = maybe_flags(live, times, rows);
+    task.advantages = grid(out, times, rows);
+    task.returns = maybe_grid(returns, times, rows);
+    require_apart(task);
+    task.gamma = static_cast<float>(gamma), task.decay = static_cast<float>(decay);
+    task.rho_clip = static_cast<float>(rho_clip), task.c_clip = static_cast<float>(c_clip);
+    nb::gil_scoped_release release;
+    advantages(task, threads);
+}
+
+template <typename T> T* data(const Maybe<Flat<T>>& array, size_t size) {
+    require(!array || array->size() == size, "kernel: shapes do not fit");
+    return array ? array->data() : nullptr;
+}
+
+template <typename Flags, typename... Sizes>
+const uint8_t* flag_data(const Maybe<Flags>& array, Sizes... sizes) {
+    if (!array)
+        return nullptr;
+    size_t axis = 0;
+    const bool fits = (... && (array->shape(axis++) == sizes));
+    require(fits && is_flag(array->dtype()), "kernel: flags do not fit");
+    return static_cast<const uint8_t*>(array->data());
+}
+
+template <typename T> T* data(const Table<T>& array, size_t batch, size_t width) {
+    require(array.shape(0) == batch && array.shape(1) == width, "kernel: shapes do not fit");
+    return array.data();
+}
+
+template <typename T> T* data(const Maybe<Table<T>>& array, size_t batch, size_t width) {
+    return array ? data(*array, batch, width) : nullptr;
+}
+
+nb::tuple told(const FaultyRow& faulty) {
+    return nb::make_tuple(static_cast<int>(faulty.fault), faulty.row, faulty.head);
+}
+
+nb::tuple bound_categorical(const Table<const float>& logits, const Flat<const int64_t>& choices,
+                            const Maybe<FlagsTable>& masks, const Maybe<FlagsFlat>& live,
+                            const Maybe<Table<const float>>& uniforms,
+                            const Table<int64_t>& actions, const Flat<float>& log_probabilities,
+                            const Flat<float>& entropies, size_t threads) {
+    CategoricalTask task;
+    task.batch = logits.shape(0), task.width = logits.shape(1), task.heads = choices.size();
+    size_t width = 0;
+    for (size_t h = 0; h < task.heads; ++h) {
+        require(choices.data()[h] > 0, "sample_categorical: a head without choices");
+        width += static_cast<size_t>(choices.data()[h]);
+    }
+    require(width == task.width, "sample_categorical: logits do not fit the choices");
+    task.choices = choices.data();
+    task.logits = logits.data();
+    task.masks = flag_data(masks, task.batch, task.width);
+    task.live = flag_data(live, task.batch);
+    task.uniforms = data(uniforms, task.batch, task.heads);
+    task.actions = data(actions, task.batch, task.heads);
+    task.log_probabilities = data<float>(log_probabilities, task.batch);
+    task.entropies = data<float>(entropies, task.batch);
+    FaultyRow faulty;
+    {
+        nb::gil_scoped_release release;
+        faulty = sample_categorical(task, threads);
+    }
+    return told(faulty);
+}
+
+nb::tuple bound_normal(const Table<const float>& means, const Strided<const float>& log_stds,
+                       const Maybe<Table<const float>>& noise, const Maybe<FlagsFlat>& live,
+                       const Table<float>& actions, const Flat<float>& log_probabilities,
+                       const Flat<float>& entropies, size_t threads) {
+    NormalTask task;
+    task.batch = means.shape(0), task.dims = means.shape(1);
+    require(log_stds.shape(0) == task.batch && log_stds.shape(1) == task.dims &&
+                (task.dims == 1 || log_stds.stride(1) == 1),
+            "sample_normal: log_stds do not fit");
+    task.means = means.data();
+    task.log_stds = log_stds.data();
+    task.log_std_stride = log_stds.stride(0);
+    task.noise = data(noise, task.batch, task.dims);
+    task.live = flag_data(live, task.batch);
+    task.actions = data(actions, task.batch, task.dims);
+    task.log_probabilities = data<float>(log_probabilities, task.batch);
+    task.entropies = data<float>(entropies, task.batch);
+    FaultyRow faulty;
+    {
+        nb::gil_scoped_release release;
+        faulty = sample_normal(task, threads);
+    }
+    return told(faulty);
+}
+
+size_t bound_probabilities(const Strided<const float>& advantages, const Maybe<FlagsStrided>& valid,
+                           const Maybe<FlagsStrided>& live, double alpha, double epsilon,
+                           const Flat<double>& out) {
+    PriorityTask task;
+    task.horizon = advantages.shape(0), task.rows = advantages.shape(1);
+    task.advantages = grid(advantages, task.horizon, task.rows);
+    task.valid = maybe_flags(valid, task.horizon, task.rows);
+    task.live = maybe_flags(live, task.horizon, task.rows);
+    require(task.advantages.row == 1 && task.valid.row == 1 && task.live.row == 1,
+            "segment_probabilities: rows must stand side by side");
+    task.alpha = alpha, task.epsilon = epsilon;
+    task.probabilities = data<double>(out, task.rows);
+    nb::gil_scoped_release release;
+    return segment_probabilities(task);
+}
+
+void bound_sample_segments(const Flat<const double>& probabilities,
+                           const Flat<const double>& uniforms, double beta, bool normalise,
+                           const Flat<int64_t>& out, const Flat<float>& weights) {
+    const size_t rows = probabilities.size(), count = out.size();
+    require(uniforms.size() == rows && weights.size() == count && count <= rows,
+            "sample_segments: shapes do not fit");
+    nb::gil_scoped_release release;
+    sample_segments(probabilities.data(), uniforms.data(), rows, count, beta, normalise, out.data(),
+                    weights.data());
+}
+
+} // namespace
+
+void bind_kernels(nb::module_& m) {
+    const auto exact = [] { return nb::arg().noconvert(); };
+    const auto maybe = [] { return nb::arg().noconvert().none(); };
+    m.def("advantages", &bound_advantages, exact(), exact(), exact(), maybe(), exact(), exact(),
+          maybe(), maybe(), exact(), maybe(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          "Advantages of arrays [time, row].");
+    m.def("sample_categorical", &bound_categorical, exact(), exact(), maybe(), maybe(), maybe(),
+          exact(), exact(), exact(), nb::arg(),
+          "Samples categorical heads; returns (fault, row, head), 0 for no fault.");
+    m.def("sample_normal", &bound_normal, exact(), exact(), maybe(), maybe(), exact(), exact(),
+          exact(), nb::arg(),
+          "Samples diagonal normals; returns (fault, row, dimension), 0 for no fault.");
+    m.def("segment_probabilities", &bound_probabilities, exact(), maybe(), maybe(), nb::arg(),
+          nb::arg(), exact(), "Probabilities of rows; returns the first row that is not finite.");
+    m.def("sample_segments", &bound_sample_segments, exact(), exact(), nb::arg(), nb::arg(),
+          exact(), exact(), "Draws distinct rows by their probabilities.");
+}
+
+} // namespace fugu

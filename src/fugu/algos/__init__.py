@@ -1,0 +1,1 @@
+"""Algorithms: losses, updates, and the kernels that they share on tensors."""

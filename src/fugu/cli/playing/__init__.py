@@ -1,0 +1,1 @@
+"""Playing by hand: the game, and where it is shown."""
