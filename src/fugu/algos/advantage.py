@@ -50,7 +50,12 @@ def advantages(
         "terminations": terminations, "truncations": truncations,
         "ratios": ratios, "valid": valid, "live": live, "out": result, "returns_out": returns_out,
     }  # fmt: skip
-    numbers = {"gamma": gamma, "lambda_": lambda_, "rho_clip": rho_clip, "c_clip": c_clip}
+    numbers: dict[str, Any] = {
+        "gamma": gamma,
+        "lambda_": lambda_,
+        "rho_clip": rho_clip,
+        "c_clip": c_clip,
+    }
     device = rewards.device
     for name, tensor in tensors.items():
         if tensor is not None and tensor.device != device:
