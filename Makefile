@@ -6,11 +6,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]pp' -o -name '*.[ch]')
+C_FILES := $(filter native/%,$(NATIVE)) $(shell find tests benchmarks -name '*.[ch]pp' -o -name '*.[ch]')
 # The suite's core runs on these too, beside the pinned one: the oldest and the newest supported.
 GYMNASIUMS := 1.0.0 1.4.0
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all check format lint bench peers setup clean
+.PHONY: train test test-all check format lint sanitize bench peers setup clean
 
 train: setup
 	$(BIN)/python examples/emulation_tour.py
@@ -33,17 +34,23 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/clang-format --dry-run --Werror $(filter native/%,$(NATIVE))
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $(filter native/%,$(NATIVE))
+	$(BIN)/clang-format -i $(C_FILES)
+
+# Core, kernels and every native environment under the address, undefined and thread sanitizers.
+sanitize: setup
+	$(BIN)/python tests/native/sanitize/run.py
 
 bench: setup peers
 	$(BIN)/python benchmarks/emulation.py
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/vector.py
+	$(BIN)/python benchmarks/native.py
+	$(BIN)/python benchmarks/advantage.py
 
 # Other people's libraries, in virtual environments of their own.
 peers: .venv-peers/.installed

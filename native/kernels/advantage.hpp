@@ -36,8 +36,9 @@ struct AdvantageTask {
 
 namespace advantage_detail {
 
-constexpr size_t kWidth = 512;     // rows of a block: what is read again stays in the nearest cache
+constexpr size_t kWidth = 1024;    // rows of a block: what is read again stays in the nearest cache
 constexpr size_t kNarrow = 64;     // of one that is transposed: all its steps stay in the second
+constexpr size_t kGroup = 128;     // of those that are looked at for truncations at once
 constexpr size_t kAlone = 1 << 15; // steps below which threads do not pay
 
 FUGU_INLINE bool any(const uint8_t* flags, size_t count) {
@@ -92,20 +93,22 @@ struct State {
 };
 
 template <bool kFinal, bool kReturns>
-FUGU_INLINE void masked_step(const AdvantageTask& task, const Moment& m, State& state,
+FUGU_INLINE void masked_step(const AdvantageTask& task, const Moment& m, State& state, size_t first,
                              size_t count) {
     const float gamma = task.gamma, decay = task.decay;
     const float rho_clip = task.rho_clip, c_clip = task.c_clip;
     const Moment k = m;
+    float *next_values = state.next_value + first, *traces = state.trace + first;
+    int32_t* losses = state.lost + first;
     FUGU_INDEPENDENT
     for (size_t i = 0; i < count; ++i) {
         // Whole words of 0 and 1 and no branches, else compilers do not vectorise it.
         const int32_t terminated = k.terminated[i] != 0;
         const int32_t truncated = kFinal ? k.truncated[i] != 0 : 0;
         const int32_t ended = terminated | truncated;
-        const int32_t live = k.live[i] != 0, valid = k.valid[i] != 0, lost = state.lost[i];
+        const int32_t live = k.live[i] != 0, valid = k.valid[i] != 0, lost = losses[i];
         const float value = k.value[i], ratio = k.ratio[i];
-        const float before = state.next_value[i], trace = state.trace[i];
+        const float before = next_values[i], trace = traces[i];
         float next = before;
         if (kFinal) {
             const float final_value = k.final_value[i];
@@ -126,49 +129,60 @@ FUGU_INLINE void masked_step(const AdvantageTask& task, const Moment& m, State& 
         const float paused_value = terminated ? 0.0f : before;
         const float paused_trace = (ended | (valid ^ 1)) ? 0.0f : trace;
         const int32_t paused_lost = (valid ^ 1) | ((terminated ^ 1) & (truncated | lost));
-        state.next_value[i] = live ? value : paused_value;
-        state.trace[i] = live ? a : paused_trace;
-        state.lost[i] = (live ^ 1) & paused_lost;
+        next_values[i] = live ? value : paused_value;
+        traces[i] = live ? a : paused_trace;
+        losses[i] = (live ^ 1) & paused_lost;
     }
 }
 
-template <bool kReturns>
+template <bool kMasked, bool kReturns>
+FUGU_INLINE Moment moment(const AdvantageTask& task, size_t t, size_t row) {
+    return {task.rewards.at(t, row),
+            task.values.at(t, row),
+            task.final_values.at(t, row),
+            task.ratios.at(t, row),
+            task.terminations.at(t, row),
+            task.truncations.at(t, row),
+            kMasked ? task.valid.at(t, row) : nullptr,
+            kMasked ? task.live.at(t, row) : nullptr,
+            task.advantages.at(t, row),
+            kReturns ? task.returns.at(t, row) : nullptr};
+}
+
+template <bool kMasked, bool kReturns>
 FUGU_INLINE void block(const AdvantageTask& task, size_t begin, size_t count) {
-    const bool masked = task.valid.data != nullptr;
     State state;
     for (size_t i = 0; i < count; ++i) {
         state.next_value[i] = *task.values.at(task.horizon, begin + i);
         state.trace[i] = 0.0f;
         state.lost[i] = 0;
     }
-    for (size_t t = task.horizon; t-- > 0;) {
-        const Moment m{task.rewards.at(t, begin),
-                       task.values.at(t, begin),
-                       task.final_values.at(t, begin),
-                       task.ratios.at(t, begin),
-                       task.terminations.at(t, begin),
-                       task.truncations.at(t, begin),
-                       masked ? task.valid.at(t, begin) : nullptr,
-                       masked ? task.live.at(t, begin) : nullptr,
-                       task.advantages.at(t, begin),
-                       kReturns ? task.returns.at(t, begin) : nullptr};
-        const bool last = t + 1 == task.horizon;
-        const float* next = task.values.at(t + 1, begin);
-        const float* trace = last ? state.trace : task.advantages.at(t + 1, begin);
-        // Truncations are rare: final values are read only where there is one.
-        const bool truncated = any(m.truncated, count);
-        if (masked)
-            truncated ? masked_step<true, kReturns>(task, m, state, count)
-                      : masked_step<false, kReturns>(task, m, state, count);
-        else
-            truncated ? plain_step<true, kReturns>(task, m, next, trace, count)
-                      : plain_step<false, kReturns>(task, m, next, trace, count);
-    }
+    for (size_t t = task.horizon; t-- > 0;)
+        for (size_t i = 0; i < count; i += kGroup) {
+            const size_t size = count - i < kGroup ? count - i : kGroup;
+            const Moment m = moment<kMasked, kReturns>(task, t, begin + i);
+            // Truncations are rare: final values are fetched only where there is one.
+            const bool truncated = any(m.truncated, size);
+            if (kMasked) {
+                truncated ? masked_step<true, kReturns>(task, m, state, i, size)
+                          : masked_step<false, kReturns>(task, m, state, i, size);
+                continue;
+            }
+            const float* next = task.values.at(t + 1, begin + i);
+            const bool last = t + 1 == task.horizon;
+            const float* trace = last ? state.trace : task.advantages.at(t + 1, begin + i);
+            truncated ? plain_step<true, kReturns>(task, m, next, trace, size)
+                      : plain_step<false, kReturns>(task, m, next, trace, size);
+        }
 }
 
 // All steps of `count` rows from `begin`; in every array, rows stand side by side.
 FUGU_KERNEL static void advantage_block(const AdvantageTask& task, size_t begin, size_t count) {
-    task.returns.data ? block<true>(task, begin, count) : block<false>(task, begin, count);
+    const bool returns = task.returns.data != nullptr;
+    if (task.valid.data)
+        returns ? block<true, true>(task, begin, count) : block<true, false>(task, begin, count);
+    else
+        returns ? block<false, true>(task, begin, count) : block<false, false>(task, begin, count);
 }
 
 // Copies a block of rows between layouts, in tiles that stay in the nearest cache.

@@ -318,7 +318,7 @@ def test_terminal_is_restored_after_an_exception(child: Callable[..., Child]) ->
 def test_mp4(height: int, tmp_path: Path) -> None:
     out = tmp_path / "film.mp4"
     options = ["--steps", "12", "--height", str(height), "--fps", "20"]
-    assert main(["record", "cartpole", "--out", str(out), *options]) == 0
+    assert main(["record", "cartpole", "--video", str(out), *options]) == 0
     frames = iio.imread(out, plugin="FFMPEG")
     even = height + height % 2
     assert frames.shape == (13, even, round(height * 1.5) + round(height * 1.5) % 2, 3)
@@ -371,20 +371,20 @@ def test_random_actions_are_legal(name: str, tmp_path: Path) -> None:
 def test_gymnasium(tmp_path: Path) -> None:
     out = tmp_path / "a.mp4"
     options = ["--steps", "3", "--height", "100", "--set", "is_slippery=False"]
-    assert main(["record", "FrozenLake-v1", "--out", str(out), *options]) == 0
+    assert main(["record", "FrozenLake-v1", "--video", str(out), *options]) == 0
     assert iio.imread(out, plugin="FFMPEG").shape == (4, 100, 100, 3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["cartpole", "--out", "a.avi"], "ends with .mp4, .gif, .png"),
-        (["cartpole", "--out", "nowhere/a.mp4"], "folder that exists"),
-        (["cartpole", "--out", "a.gif", "--steps", "-1"], "steps: given -1"),
-        (["cartpole", "--out", "a.gif", "--copies", "0"], "copies: given 0"),
-        (["cartpole", "--out", "taken.gif"], "cannot be written"),
-        (["CartPole-v1", "--out", "a.gif", "--set", "render_mode=None"], "render_mode"),
-        (["cartpole", "--out", "a.gif", "--set", "speed=3"], "a setting 'speed'"),
+        (["cartpole", "--video", "a.avi"], "ends with .mp4, .gif, .png"),
+        (["cartpole", "--video", "nowhere/a.mp4"], "folder that exists"),
+        (["cartpole", "--video", "a.gif", "--steps", "-1"], "steps: given -1"),
+        (["cartpole", "--video", "a.gif", "--copies", "0"], "copies: given 0"),
+        (["cartpole", "--video", "taken.gif"], "cannot be written"),
+        (["CartPole-v1", "--video", "a.gif", "--set", "render_mode=None"], "render_mode"),
+        (["cartpole", "--video", "a.gif", "--set", "speed=3"], "a setting 'speed'"),
     ],
 )
 def test_record_says_what_is_wrong(

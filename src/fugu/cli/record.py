@@ -17,7 +17,7 @@ class Record:
 
     env: Annotated[str, tyro.conf.arg(metavar="ENV")]
     """cartpole, CartPole-v1, module:Id-v0, pettingzoo:family/name or package.module:factory."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.mp4|.gif|.png")] = None
+    video: Annotated[Path | None, tyro.conf.arg(metavar="FILE.mp4|.gif|.png")] = None
     """The file to write; the environment's name with .mp4 if not given."""
     steps: int = 300
     """Steps to play. A PNG shows how it looks after them."""
@@ -39,7 +39,7 @@ class Record:
         name = self.env.replace(":", "_").replace("/", "_")
         path = record(
             self.env,
-            self.out or Path(f"{name}.mp4"),
+            self.video or Path(f"{name}.mp4"),
             steps=self.steps,
             copies=self.copies,
             seed=self.seed,

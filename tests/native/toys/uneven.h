@@ -20,8 +20,12 @@ static void uneven_describe(const Uneven* env, FuguSpec* spec) {
     fugu_picture(spec, 1, 1, 1);
 }
 
-static inline void uneven_init(Uneven* env) { (void)env; }
-static inline void uneven_reset(Uneven* env) { env->sum = 0; }
+static inline void uneven_init(Uneven* env) {
+    (void)env;
+}
+static inline void uneven_reset(Uneven* env) {
+    env->sum = 0;
+}
 
 static inline void uneven_step(Uneven* env, FuguIO* io) {
     const int64_t action = *(const int64_t*)io->groups[0].actions;
