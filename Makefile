@@ -48,6 +48,7 @@ sanitize: setup
 bench: setup peers
 	$(BIN)/python benchmarks/emulation.py
 	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/advantage.py
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/native.py
 	$(BIN)/python benchmarks/advantage.py

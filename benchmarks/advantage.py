@@ -4,7 +4,7 @@
 
 Segments of 64 steps, 512 and 8,192 rows of them, float32, the kernel called through its Python
 front. The limit is a bare time-major loop in C that checks nothing, knows neither truncations nor
-masks, compiled here for this very processor with relaxed float math. PufferLib 3.0's C++ kernel is
+masks and is compiled for this very processor with relaxed float math. PufferLib 3.0's C++ kernel is
 its published source (`make peers`), compiled with its own flags, on its own layout [rows, horizon].
 All of them take turns, so that a busy moment of the machine hits them alike. Loops in Python are
 measured on 32 rows and scaled: their time is proportional to the rows.

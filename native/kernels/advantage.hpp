@@ -38,17 +38,17 @@ namespace advantage_detail {
 
 constexpr size_t kWidth = 1024;    // rows of a block: what is read again stays in the nearest cache
 constexpr size_t kNarrow = 64;     // of one that is transposed: all its steps stay in the second
-constexpr size_t kGroup = 128;     // of those that are looked at for truncations at once
+constexpr size_t kGroup = 256;     // of those that are looked at for truncations at once
 constexpr size_t kAlone = 1 << 15; // steps below which threads do not pay
 
-FUGU_INLINE bool any(const uint8_t* flags, size_t count) {
+FUGU_KERNEL_INLINE bool any(const uint8_t* flags, size_t count) {
     uint8_t found = 0;
     for (size_t i = 0; i < count; ++i)
         found |= flags[i];
     return found != 0;
 }
 
-FUGU_INLINE float at_most(float x, float limit) {
+FUGU_KERNEL_INLINE float at_most(float x, float limit) {
     return x > limit ? limit : x; // not-a-number stays
 }
 
@@ -61,8 +61,8 @@ struct Moment {
 
 // Every transition counts: the next value and the trace stand in the arrays themselves.
 template <bool kFinal, bool kReturns>
-FUGU_INLINE void plain_step(const AdvantageTask& task, const Moment& m, const float* next_value,
-                            const float* trace, size_t count) {
+FUGU_KERNEL_INLINE void plain_step(const AdvantageTask& task, const Moment& m,
+                                   const float* next_value, const float* trace, size_t count) {
     const float gamma = task.gamma, decay = task.decay;
     const float rho_clip = task.rho_clip, c_clip = task.c_clip;
     const Moment k = m;
@@ -93,8 +93,8 @@ struct State {
 };
 
 template <bool kFinal, bool kReturns>
-FUGU_INLINE void masked_step(const AdvantageTask& task, const Moment& m, State& state, size_t first,
-                             size_t count) {
+FUGU_KERNEL_INLINE void masked_step(const AdvantageTask& task, const Moment& m, State& state,
+                                    size_t first, size_t count) {
     const float gamma = task.gamma, decay = task.decay;
     const float rho_clip = task.rho_clip, c_clip = task.c_clip;
     const Moment k = m;
@@ -136,7 +136,7 @@ FUGU_INLINE void masked_step(const AdvantageTask& task, const Moment& m, State& 
 }
 
 template <bool kMasked, bool kReturns>
-FUGU_INLINE Moment moment(const AdvantageTask& task, size_t t, size_t row) {
+FUGU_KERNEL_INLINE Moment moment(const AdvantageTask& task, size_t t, size_t row) {
     return {task.rewards.at(t, row),
             task.values.at(t, row),
             task.final_values.at(t, row),
@@ -150,12 +150,12 @@ FUGU_INLINE Moment moment(const AdvantageTask& task, size_t t, size_t row) {
 }
 
 template <bool kMasked, bool kReturns>
-FUGU_INLINE void block(const AdvantageTask& task, size_t begin, size_t count) {
+FUGU_KERNEL_INLINE void block(const AdvantageTask& task, size_t begin, size_t count) {
     State state;
-    for (size_t i = 0; i < count; ++i) {
-        state.next_value[i] = *task.values.at(task.horizon, begin + i);
-        state.trace[i] = 0.0f;
-        state.lost[i] = 0;
+    std::fill_n(state.trace, count, 0.0f);
+    if (kMasked) {
+        std::copy_n(task.values.at(task.horizon, begin), count, state.next_value);
+        std::fill_n(state.lost, count, 0);
     }
     for (size_t t = task.horizon; t-- > 0;)
         for (size_t i = 0; i < count; i += kGroup) {
@@ -187,8 +187,8 @@ FUGU_KERNEL static void advantage_block(const AdvantageTask& task, size_t begin,
 
 // Copies a block of rows between layouts, in tiles that stay in the nearest cache.
 template <typename T>
-FUGU_INLINE void transpose(const Grid<const T>& from, const Grid<T>& to, size_t times,
-                           size_t rows) {
+FUGU_KERNEL_INLINE void transpose(const Grid<const T>& from, const Grid<T>& to, size_t times,
+                                  size_t rows) {
     constexpr size_t kTile = 16;
     for (size_t r = 0; r < rows; r += kTile)
         for (size_t t = 0; t < times; t += kTile)
@@ -257,10 +257,11 @@ inline void transposed_block(const AdvantageTask& task, size_t begin, size_t cou
 inline void advantages(AdvantageTask task, size_t threads) {
     using namespace advantage_detail;
     const std::vector<float> ones(task.ratios.data ? 0 : task.rows, 1.0f);
-    const std::vector<uint8_t> yes(task.rows, 1);
+    const bool masked = task.valid.data || task.live.data;
+    const std::vector<uint8_t> yes(masked ? task.rows : 0, 1);
     if (!task.ratios.data)
         task.ratios = {ones.data(), 0, 1}; // one row serves all times
-    if (task.valid.data || task.live.data)
+    if (masked)
         for (Grid<const uint8_t>* mask : {&task.valid, &task.live})
             *mask = mask->data ? *mask : Grid<const uint8_t>{yes.data(), 0, 1};
     bool direct = true;

@@ -12,9 +12,9 @@
 
 // Inlined into each of those versions, so that it is compiled for that processor too.
 #if defined(__GNUC__)
-#define FUGU_INLINE inline __attribute__((always_inline))
+#define FUGU_KERNEL_INLINE inline __attribute__((always_inline))
 #else
-#define FUGU_INLINE inline
+#define FUGU_KERNEL_INLINE inline
 #endif
 
 // Before a loop: what one pass writes, no other pass reads.

@@ -60,7 +60,7 @@ constexpr double kHalfLogTau = 0.91893853320467274178; // log(2 pi) / 2
 // e^x for x <= 0, within 2 units in the last place; 0 below the smallest normal number. With
 // x = n log 2 + r and |r| <= log(2) / 2, a Taylor polynomial serves for e^r, and 2^n is put
 // together from its bits. No call and no branch, so that it vectorises.
-FUGU_INLINE float exp_of_negative(float x) {
+FUGU_KERNEL_INLINE float exp_of_negative(float x) {
     const float low = x < -87.0f ? -87.0f : x;
     const float clamped = low > 0.0f ? 0.0f : low; // of a masked choice, whose weight is unused
     const float shifted = clamped * 1.44269504f + 12582912.0f; // 1.5 * 2^23 rounds to an integer
@@ -89,10 +89,10 @@ struct Head {
     float most = kMinusInfinity;      // of the allowed logits
     double total = 0.0, moment = 0.0; // of the weights; of the weights times their exponents
 
-    FUGU_INLINE bool allowed(size_t i) const { return !masks || masks[i]; }
+    FUGU_KERNEL_INLINE bool allowed(size_t i) const { return !masks || masks[i]; }
 
     // Finds `most`; false if a logit is not a number or infinitely large.
-    FUGU_INLINE bool scan() {
+    FUGU_KERNEL_INLINE bool scan() {
         bool good = true;
         for (size_t i = 0; i < choices; ++i) {
             good &= logits[i] <= std::numeric_limits<float>::max();
@@ -103,7 +103,7 @@ struct Head {
     }
 
     // The weights of up to kChunk choices from `begin`: e^(logit - most), 0 if not allowed.
-    FUGU_INLINE size_t weigh(size_t begin, float* weights) const {
+    FUGU_KERNEL_INLINE size_t weigh(size_t begin, float* weights) const {
         const size_t count = std::min(kChunk, choices - begin);
         FUGU_INDEPENDENT
         for (size_t i = 0; i < count; ++i) {
@@ -113,7 +113,7 @@ struct Head {
         return count;
     }
 
-    FUGU_INLINE void sum(float* weights) {
+    FUGU_KERNEL_INLINE void sum(float* weights) {
         for (size_t begin = 0; begin < choices; begin += kChunk) {
             const size_t count = weigh(begin, weights);
             for (size_t i = 0; i < count; ++i) {
@@ -126,7 +126,7 @@ struct Head {
     }
 
     // The first choice at which the running sum passes uniform * total, else the last possible one.
-    FUGU_INLINE size_t draw(float uniform, float* weights) const {
+    FUGU_KERNEL_INLINE size_t draw(float uniform, float* weights) const {
         const double threshold = static_cast<double>(uniform) * total;
         double running = 0.0;
         size_t last = 0;
@@ -144,7 +144,7 @@ struct Head {
         return last;
     }
 
-    FUGU_INLINE size_t best() const {
+    FUGU_KERNEL_INLINE size_t best() const {
         size_t i = 0;
         while (!(allowed(i) && logits[i] == most))
             ++i;

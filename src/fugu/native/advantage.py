@@ -7,13 +7,13 @@ several times slower than arrays that stand time-major from the start.
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu import native
+from fugu.core.errors import UsageError
 from fugu.native.advantage_reference import advantages_reference
 from fugu.native.arrays import apart, count_threads, describe, refuse, take, take_flags, take_out
 
@@ -86,24 +86,18 @@ def advantages(
     >>> advantages(ones, values, ones, no, no, gamma=1.0, lambda_=0.5)[:, 0].tolist()
     [1.75, 1.5, 1.0]
     """
-    for name, number, most in (
-        ("gamma", gamma, 1.0),
-        ("lambda_", lambda_, 1.0),
-        ("rho_clip", rho_clip, math.inf),
-        ("c_clip", c_clip, math.inf),
-    ):
-        if not 0.0 <= number <= most:
-            raise refuse(name, f"{number}", f"0 to {most}")
     numbers = (gamma, gamma * lambda_, rho_clip, c_clip)
+    if not (0.0 <= gamma <= 1.0 and 0.0 <= lambda_ <= 1.0 and rho_clip >= 0.0 and c_clip >= 0.0):
+        raise _bad_number(gamma=gamma, lambda_=lambda_, rho_clip=rho_clip, c_clip=c_clip)
     result: Floats = np.empty_like(rewards) if out is None else out
     inputs = (rewards, values, final_values, ratios, terminations, truncations, valid, live)
+    count = count_threads(threads)
     if native.available and use_native:
-        count = count_threads(threads)
-        with contextlib.suppress(TypeError, ValueError):  # the common case: nothing is wrong
+        try:  # the kernel looks at everything itself: what it takes needs no second look
             _native.advantages(*inputs, result, returns_out, *numbers, count)
-            return result
-        inputs = _checked(*inputs, result, returns_out)
-        _native.advantages(*inputs, result, returns_out, *numbers, count)
+        except (TypeError, ValueError):
+            inputs = _checked(*inputs, result, returns_out)
+            _native.advantages(*inputs, result, returns_out, *numbers, count)
         return result
     inputs = _checked(*inputs, result, returns_out)
     advantages_reference(*inputs, result, returns_out, *numbers)
@@ -147,3 +141,11 @@ def _checked(
         take_out("returns_out", returns_out, np.float32, shape, contiguous=False)
         apart("returns_out", returns_out, out=out, **named)
     return inputs
+
+
+def _bad_number(**numbers: float) -> UsageError:
+    for name, number in numbers.items():
+        most = math.inf if name.endswith("clip") else 1.0
+        if not 0.0 <= number <= most:
+            return refuse(name, f"{number}", f"0 to {most}")
+    raise AssertionError("every number is good")

@@ -5,7 +5,6 @@ The random numbers are given, so that actions are reproducible to the bit whatev
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
@@ -88,12 +87,14 @@ def sample_categorical(
             np.empty(batch, np.float32),
         )
     inputs = (logits, heads, masks, live, uniforms)
+    count = count_threads(threads)
     if native.available and use_native:
-        count = count_threads(threads)
-        with contextlib.suppress(TypeError, ValueError):  # the common case: nothing is wrong
-            return _told(out, _native.sample_categorical(*inputs, *out, count), "head")
-        inputs = _checked_categorical(*inputs, out)
-        return _told(out, _native.sample_categorical(*inputs, *out, count), "head")
+        try:  # the kernel looks at everything itself: what it takes needs no second look
+            fault = _native.sample_categorical(*inputs, *out, count)
+        except (TypeError, ValueError):
+            inputs = _checked_categorical(*inputs, out)
+            fault = _native.sample_categorical(*inputs, *out, count)
+        return _told(out, fault, "head")
     inputs = _checked_categorical(*inputs, out)
     return _told(out, categorical_reference(*inputs, *out), "head")
 
@@ -141,12 +142,14 @@ def sample_normal(
             np.empty(batch, np.float32),
         )
     inputs = (means, log_stds, noise, live)
+    count = count_threads(threads)
     if native.available and use_native:
-        count = count_threads(threads)
-        with contextlib.suppress(TypeError, ValueError):  # the common case: nothing is wrong
-            return _told(out, _native.sample_normal(*inputs, *out, count), "dimension")
-        inputs = _checked_normal(*inputs, out)
-        return _told(out, _native.sample_normal(*inputs, *out, count), "dimension")
+        try:  # the kernel looks at everything itself: what it takes needs no second look
+            fault = _native.sample_normal(*inputs, *out, count)
+        except (TypeError, ValueError):
+            inputs = _checked_normal(*inputs, out)
+            fault = _native.sample_normal(*inputs, *out, count)
+        return _told(out, fault, "dimension")
     inputs = _checked_normal(*inputs, out)
     return _told(out, normal_reference(*inputs, *out), "dimension")
 

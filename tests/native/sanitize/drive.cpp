@@ -8,6 +8,7 @@
 
 #include "core/pool.hpp"
 
+void run_kernels();
 extern "C" const FuguDefinition* const all_environments[]; // ends with a null
 
 namespace {
@@ -158,6 +159,7 @@ void run(const FuguDefinition& definition, size_t steps, bool helps, FuguRandom&
 
 int main(int argc, char** argv) {
     const size_t steps = argc > 1 ? std::stoul(argv[1]) : 1000000;
+    run_kernels();
     FuguRandom random{7};
     int count = 0;
     for (const FuguDefinition* const* at = all_environments; *at; ++at) {

@@ -58,6 +58,7 @@ def build(folder: Path, flags: list[str], names: tuple[str, ...]) -> Path:
     for compiler, standard, source in (
         (cc, "-std=c99", table),
         (cxx, "-std=c++17", Path(__file__).with_name("drive.cpp")),
+        (cxx, "-std=c++17", Path(__file__).with_name("kernels.cpp")),
     ):
         objects.append(folder / f"{source.stem}.o")
         command = [compiler, standard, *common, "-c", source, "-o", objects[-1]]

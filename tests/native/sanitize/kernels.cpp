@@ -1,0 +1,118 @@
+// Runs every kernel on random numbers, each array of its own allocation, on one thread and on
+// three.
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "core/fugu_random.h"
+#include "kernels/advantage.hpp"
+#include "kernels/gather.hpp"
+#include "kernels/priorities.hpp"
+#include "kernels/sampling.hpp"
+
+namespace {
+
+std::vector<float> floats(FuguRandom& random, size_t count) {
+    std::vector<float> out(count);
+    for (float& value : out)
+        value = fugu_normal(&random);
+    return out;
+}
+
+std::vector<uint8_t> flags(FuguRandom& random, size_t count, float share) {
+    std::vector<uint8_t> out(count);
+    for (uint8_t& value : out)
+        value = fugu_chance(&random, share);
+    return out;
+}
+
+template <typename T> fugu::Grid<T> grid(T* data, size_t times, size_t rows, bool time_major) {
+    if (time_major)
+        return {data, static_cast<ptrdiff_t>(rows), 1};
+    return {data, 1, static_cast<ptrdiff_t>(times)};
+}
+
+void run_advantages(FuguRandom& random, size_t times, size_t rows, bool time_major,
+                    size_t threads) {
+    const size_t size = times * rows;
+    const auto rewards = floats(random, size), values = floats(random, size + rows);
+    const auto finals = floats(random, size), ratios = floats(random, size);
+    const auto ended = flags(random, size, 0.05f), cut = flags(random, size, 0.05f);
+    const auto valid = flags(random, size, 0.9f), live = flags(random, size, 0.9f);
+    std::vector<float> out(size), returns(size);
+    std::vector<double> probabilities(rows), uniforms(rows);
+    fugu::AdvantageTask task;
+    task.horizon = times;
+    task.rows = rows;
+    task.rewards = grid(rewards.data(), times, rows, time_major);
+    task.values =
+        time_major ? fugu::Grid<const float>{values.data(), static_cast<ptrdiff_t>(rows), 1}
+                   : fugu::Grid<const float>{values.data(), 1, static_cast<ptrdiff_t>(times + 1)};
+    task.final_values = grid(finals.data(), times, rows, time_major);
+    task.ratios = grid(ratios.data(), times, rows, time_major);
+    task.terminations = grid(ended.data(), times, rows, time_major);
+    task.truncations = grid(cut.data(), times, rows, time_major);
+    task.valid = grid(valid.data(), times, rows, time_major);
+    task.live = grid(live.data(), times, rows, time_major);
+    task.advantages = grid(out.data(), times, rows, time_major);
+    task.returns = grid(returns.data(), times, rows, time_major);
+    task.gamma = 0.99f, task.decay = 0.9f, task.rho_clip = 1.0f, task.c_clip = 1.0f;
+    fugu::advantages(task, threads);
+    if (!time_major)
+        return;
+    fugu::PriorityTask priority;
+    priority.horizon = times;
+    priority.rows = rows;
+    priority.advantages = grid(static_cast<const float*>(out.data()), times, rows, true);
+    priority.alpha = 0.8, priority.epsilon = 1e-6;
+    priority.probabilities = probabilities.data();
+    fugu::segment_probabilities(priority);
+    for (double& value : uniforms)
+        value = static_cast<double>(fugu_unit(&random));
+    std::vector<int64_t> chosen(rows / 2 + 1);
+    std::vector<float> weights(chosen.size());
+    fugu::sample_segments(probabilities.data(), uniforms.data(), rows, chosen.size(), 0.5, true,
+                          chosen.data(), weights.data());
+    std::vector<unsigned char> blocks(rows * 12), gathered(chosen.size() * 12);
+    fugu::gather(blocks.data(), 12, chosen.data(), chosen.size(), gathered.data());
+}
+
+void run_sampling(FuguRandom& random, size_t batch, size_t threads) {
+    const std::vector<int64_t> choices = {3, 1, 600};
+    const size_t width = 604, heads = choices.size(), dims = 7;
+    const auto logits = floats(random, batch * width), means = floats(random, batch * dims);
+    auto masks = flags(random, batch * width, 0.7f);
+    const auto live = flags(random, batch, 0.9f);
+    std::vector<float> uniforms(batch * heads), log_probabilities(batch), entropies(batch);
+    for (float& value : uniforms)
+        value = fugu_unit(&random);
+    std::vector<int64_t> actions(batch * heads);
+    fugu::CategoricalTask task;
+    task.batch = batch, task.heads = heads, task.width = width;
+    task.choices = choices.data(), task.logits = logits.data(), task.masks = masks.data();
+    task.live = live.data(), task.uniforms = uniforms.data(), task.actions = actions.data();
+    task.log_probabilities = log_probabilities.data(), task.entropies = entropies.data();
+    fugu::sample_categorical(task, threads); // heads without a choice are told, not crashed on
+    const auto noise = floats(random, batch * dims), deviations = floats(random, dims);
+    std::vector<float> moves(batch * dims);
+    fugu::NormalTask normal;
+    normal.batch = batch, normal.dims = dims, normal.means = means.data();
+    normal.log_stds = deviations.data(), normal.noise = noise.data(), normal.live = live.data();
+    normal.actions = moves.data(), normal.log_probabilities = log_probabilities.data();
+    normal.entropies = entropies.data();
+    fugu::sample_normal(normal, threads);
+}
+
+} // namespace
+
+void run_kernels() {
+    FuguRandom random{11};
+    for (const size_t threads : {1, 3}) {
+        for (const size_t rows : {1, 3, 64, 1000, 5000})
+            for (const bool time_major : {true, false})
+                run_advantages(random, 17, rows, time_major, threads);
+        for (const size_t batch : {1, 5, 300, 2000})
+            run_sampling(random, batch, threads);
+    }
+    std::printf("kernels: clean\n");
+}
