@@ -88,6 +88,38 @@ nb::list settings_of(const Library& library) {
     return out;
 }
 
+// ------------------------------------------------------------------ actions
+
+// One leaf of all rows.
+struct Leaves {
+    const unsigned char* data;
+    size_t rows, width, count; // width: bytes from row to row
+};
+
+// The first row with a bad number, or -1. All numbers are looked at before the row is searched for,
+// in a loop without a way out, since almost never one is bad.
+template <typename T, typename Bad> int64_t first_bad(const Leaves& leaves, Bad bad) {
+    const auto at = [&](size_t row, size_t k) {
+        T value;
+        std::memcpy(&value, leaves.data + row * leaves.width + k * sizeof(T), sizeof(T));
+        return value;
+    };
+    size_t found = 0;
+    if (leaves.width == leaves.count * sizeof(T)) {
+        for (size_t i = 0; i < leaves.rows * leaves.count; ++i)
+            found += bad(at(0, i));
+    } else {
+        for (size_t row = 0; row < leaves.rows; ++row)
+            for (size_t k = 0; k < leaves.count; ++k)
+                found += bad(at(row, k));
+    }
+    for (size_t row = 0; found && row < leaves.rows; ++row)
+        for (size_t k = 0; k < leaves.count; ++k)
+            if (bad(at(row, k)))
+                return static_cast<int64_t>(row);
+    return -1;
+}
+
 // ------------------------------------------------------------------ the pool
 
 // A pool over arrays that Python owns; checks what the core trusts. It has the methods of Exchange
@@ -170,28 +202,17 @@ public:
         const size_t width = actions.shape(1), rows = actions.shape(0);
         for (int i = 0; i < space.count; ++i) {
             const FuguLeaf& leaf = space.leaves[i];
-            const size_t count = size_of(leaf);
             const unsigned char* data = actions.data() + leaf.offset;
-            if (leaf.kind == FUGU_BOX && leaf.type == FUGU_F32) {
-                const float low = static_cast<float>(leaf.low),
-                            high = static_cast<float>(leaf.high);
-                for (size_t row = 0; row < rows; ++row)
-                    for (size_t k = 0; k < count; ++k) {
-                        float v;
-                        std::memcpy(&v, data + row * width + k * 4, 4);
-                        if (!(v >= low && v <= high))
-                            return static_cast<int64_t>(row);
-                    }
-            } else {
-                const auto choices = static_cast<uint64_t>(leaf.choices);
-                for (size_t row = 0; row < rows; ++row)
-                    for (size_t k = 0; k < count; ++k) {
-                        uint64_t v;
-                        std::memcpy(&v, data + row * width + k * 8, 8);
-                        if (v >= choices)
-                            return static_cast<int64_t>(row);
-                    }
-            }
+            const bool is_box = leaf.kind == FUGU_BOX;
+            const Leaves where{data, rows, width, size_of(leaf)};
+            const int64_t row =
+                is_box ? first_bad<float>(where, [low = static_cast<float>(leaf.low),
+                                                  high = static_cast<float>(leaf.high)](
+                                                     float v) { return !(v >= low && v <= high); })
+                       : first_bad<uint64_t>(where, [choices = static_cast<uint64_t>(leaf.choices)](
+                                                        uint64_t v) { return v >= choices; });
+            if (row >= 0)
+                return row;
         }
         return -1;
     }
@@ -204,11 +225,15 @@ public:
         for (size_t i = 0; i < count; ++i)
             if (static_cast<uint64_t>(ids.data()[i]) >= envs)
                 throw nb::index_error("Pool.post: no such environment");
-        if (count == envs)
-            pool_.post_range(0, envs);
-        else
-            pool_.post(ids.data(), count);
+        pool_.post(ids.data(), count);
     }
+
+    void post_all() {
+        check_started();
+        pool_.post_range(0, pool_.num_envs());
+    }
+
+    void take_all() { pool_.take_all(); }
 
     size_t wait_ready(size_t begin, size_t end, size_t count, uint32_t, double timeout) {
         check_range(begin, end);
@@ -376,6 +401,8 @@ void bind_pool(nb::module_& m) {
         .def("post", &BoundPool::post, array, nb::arg() = false)
         .def("wait_ready", &BoundPool::wait_ready)
         .def("take", &BoundPool::take, nb::arg(), nb::arg(), nb::arg(), array)
+        .def("post_all", &BoundPool::post_all)
+        .def("take_all", &BoundPool::take_all)
         .def("step_now", &BoundPool::step_now)
         .def_prop_ro("state_bytes", &BoundPool::state_bytes)
         .def("save", &BoundPool::save, array, array)

@@ -423,7 +423,7 @@ static inline void fugu_new_episode(FuguEnv* env) {
 #endif
 
 /* `groups` is a constant where there is one group, so that the rows of a step stay in registers; a
-   step that ends something goes on with a copy of them for the same reason. */
+   step that ends something opens them again for the same reason. */
 #define FUGU_ENVIRONMENT_(Struct, name, summary, respawns, respawn, advance)                       \
     static void name##_reset_many(FuguBatch* batch, size_t begin, size_t end) {                    \
         for (size_t e = begin; e < end; ++e) {                                                     \
@@ -461,9 +461,12 @@ static inline void fugu_new_episode(FuguEnv* env) {
             name##_step(env, &io);                                                                 \
             io.truncated = io.truncated || (base->max_steps && base->step >= base->max_steps);     \
             name##_observe(env, &io);                                                              \
-            if (__builtin_expect(io.terminated || io.truncated || io.some_agent_ended, 0)) {       \
-                FuguIO copy = io;                                                                  \
-                name##_finish(batch, env, &copy, e);                                               \
+            if (__builtin_expect(io.terminated | io.truncated | io.some_agent_ended, 0)) {         \
+                FuguIO again;                                                                      \
+                fugu_open(&again, batch, e, batch->num_groups);                                    \
+                again.terminated = io.terminated;                                                  \
+                again.truncated = io.truncated;                                                    \
+                name##_finish(batch, env, &again, e);                                              \
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \

@@ -170,14 +170,6 @@ public:
 
     // Takes the `count` of [begin, end) that were ready first; their ids come out in order.
     size_t take(size_t begin, size_t end, size_t count, int64_t* ids) {
-        if (end - begin == count && ready_.load(std::memory_order_acquire) == settings_.envs) {
-            for (size_t e = begin; e < end; ++e) {
-                ids[e - begin] = static_cast<int64_t>(e);
-                state_[e].store(0, std::memory_order_relaxed);
-            }
-            ready_.fetch_sub(count, std::memory_order_relaxed);
-            return count;
-        }
         found_.clear();
         for (size_t e = begin; e < end; ++e)
             if (state_[e].load(std::memory_order_acquire))
@@ -190,6 +182,13 @@ public:
         }
         ready_.fetch_sub(found_.size(), std::memory_order_relaxed);
         return found_.size();
+    }
+
+    // Takes all of them, which are ready.
+    void take_all() {
+        for (std::atomic<uint8_t>& ready : state_)
+            ready.store(0, std::memory_order_relaxed);
+        ready_.store(0, std::memory_order_relaxed);
     }
 
     // Steps one after the other, here and now: no threads, nothing is ready or taken.
@@ -384,7 +383,7 @@ private:
     // ------------------------------------------------------------------ threads
 
     void work(size_t thread) {
-        SpinBudget budget(50000);
+        SpinBudget budget(200000);
         while (!closing_.load(std::memory_order_acquire)) {
             const uint32_t seen = bell_.load(std::memory_order_seq_cst);
             if (run_one(thread))

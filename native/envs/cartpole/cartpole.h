@@ -55,7 +55,8 @@ FUGU_INLINE void cartpole_advance(CartPole* envs, const unsigned char* actions, 
         speed[i] = envs[i].speed;
         angle[i] = envs[i].angle;
         spin[i] = envs[i].spin;
-        force[i] = ((const int64_t*)(const void*)actions)[i] ? strength : -strength;
+        /* no branch, since nobody can predict what an agent does */
+        force[i] = (float)(2 * ((const int64_t*)(const void*)actions)[i] - 1) * strength;
     }
     for (int i = 0; i < count; ++i) {
         const float cosine = fugu_cos(angle[i]), sine = fugu_sin(angle[i]);

@@ -1,4 +1,4 @@
-"""Config: frozen dataclasses, filled from layers of TOML and flags; a wrong key is never ignored."""
+"""Config: frozen dataclasses, filled from layers of TOML and flags; no wrong key is ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -21,6 +20,7 @@ Tree = dict[str, Any]
 def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
     """An instance of a dataclass from nested dicts, each value of the field's own type.
 
+    >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Inner:
     ...     rate: float = 0.1
@@ -142,15 +142,16 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if origin is Literal:
         if value in get_args(hint):
             return value
-        raise UsageError(f"{path}: given {value!r}; allowed: {', '.join(map(str, get_args(hint)))}.")
+        raise UsageError(
+            f"{path}: given {value!r}; allowed: {', '.join(map(str, get_args(hint)))}."
+        )
     if origin is tuple:
         items = value.split(",") if isinstance(value, str) else value
         if isinstance(items, list | tuple):
             return tuple(_convert(get_args(hint)[0], item, path) for item in items)
     if origin is dict or hint is dict:
         if isinstance(value, Mapping):
-            parsed = {k: parse_value(v) if isinstance(v, str) else v for k, v in value.items()}
-            return parsed
+            return {k: parse_value(v) if isinstance(v, str) else v for k, v in value.items()}
     elif hint is Any:
         return value
     else:
@@ -161,9 +162,8 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
 
 
 def _convert_union(options: tuple[Any, ...], value: Any, path: str) -> Any:
-    if value is None or (value == "none" and type(None) in options):
-        if type(None) in options:
-            return None
+    if (value is None or value == "none") and type(None) in options:
+        return None
     for option in options:
         if option is not type(None):
             try:

@@ -154,8 +154,11 @@ class Vector:
                 "the batch_size. Call reset or async_reset first, then send for every recv."
             )
         self._overseer.wait(begin, end, self.batch_size)
-        count = self._exchange.take(begin, end, self.batch_size, self._ids)
         self._block += 1
+        if self.batch_size == self.num_envs and isinstance(self._exchange, Pool):
+            self._exchange.take_all()
+            return self._give(self._all)
+        count = self._exchange.take(begin, end, self.batch_size, self._ids)
         return self._give(self._all if count == self.num_envs else self._ids[:count].copy())
 
     def send(self, actions: Any, agent_ids: Any = None) -> None:
@@ -183,7 +186,10 @@ class Vector:
         self._gatherer.release(envs)
         self._held[envs], self._due[envs] = False, True
         self._last = None
-        self._exchange.post(env_ids)
+        if env_ids is self._all and isinstance(self._exchange, Pool):
+            self._exchange.post_all()
+        else:
+            self._exchange.post(env_ids)
 
     # ------------------------------------------------------------------ reset and step
 
