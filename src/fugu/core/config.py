@@ -19,21 +19,6 @@ Tree = dict[str, Any]
 
 def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
     """An instance of a dataclass from nested dicts, each value of the field's own type.
-
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True)
-    ... class Inner:
-    ...     rate: float = 0.1
-    >>> @dataclass(frozen=True)
-    ... class Outer:
-    ...     name: str = "a"
-    ...     inner: Inner = Inner()
-    >>> from_tree(Outer, {"inner": {"rate": 1}})
-    Outer(name='a', inner=Inner(rate=1.0))
-    >>> from_tree(Outer, {"inner": {"rat": 1}})
-    Traceback (most recent call last):
-    ...
-    fugu.core.errors.UsageError: inner.rat: given, but there is no such setting; nearest: inner.rate
     """
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
