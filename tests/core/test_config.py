@@ -29,8 +29,22 @@ class Outer:
 
 def test_values_become_what_their_fields_are() -> None:
     tree, rest = from_flags(
-        "run --inner.rate 1 --inner.steps=1e3 --inner.fast --inner.kind b --inner.most none "
-        "--inner.sizes 2,3 --extra.level 4 --extra.hard".split()
+        [
+            "run",
+            "--inner.rate",
+            "1",
+            "--inner.steps=1e3",
+            "--inner.fast",
+            "--inner.kind",
+            "b",
+            "--inner.most",
+            "none",
+            "--inner.sizes",
+            "2,3",
+            "--extra.level",
+            "4",
+            "--extra.hard",
+        ]
     )
     assert rest == ["run"]
     made = from_tree(Outer, tree)

@@ -18,8 +18,7 @@ Tree = dict[str, Any]
 
 
 def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
-    """An instance of a dataclass from nested dicts, each value of the field's own type.
-    """
+    """An instance of a dataclass from nested dicts, each value of the field's own type."""
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     values = {}
