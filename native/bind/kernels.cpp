@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kernels/advantage.hpp"
+#include "kernels/ppo_loss.hpp"
 #include "kernels/priorities.hpp"
 #include "kernels/sampling.hpp"
 
@@ -221,6 +222,51 @@ void bound_sample_segments(const Flat<const double>& probabilities,
                     weights.data());
 }
 
+nb::tuple bound_ppo_loss(const Table<const float>& params, const Table<const float>& values,
+                         const Table<const float>& samples, const Maybe<FlagsTable>& masks,
+                         const Flat<const float>& old_log_probs,
+                         const Flat<const float>& advantages, const Table<const float>& old_values,
+                         const Table<const float>& returns, const Flat<const float>& weights,
+                         const Flat<const int64_t>& choices, const Table<float>& params_grad,
+                         const Table<float>& values_grad, const Flat<float>& ratios, double clip,
+                         int value_loss, double value_clip, double huber_delta,
+                         double value_coefficient, double entropy_coefficient, double normaliser,
+                         size_t threads) {
+    PpoTask task;
+    task.rows = params.shape(0), task.critics = values.shape(1), task.heads = choices.size();
+    for (size_t h = 0; h < task.heads; ++h) {
+        require(choices.data()[h] > 0, "ppo_loss: a head without choices");
+        task.width += static_cast<size_t>(choices.data()[h]);
+    }
+    require(samples.shape(1) >= task.heads, "ppo_loss: samples do not fit the choices");
+    task.dims = samples.shape(1) - task.heads;
+    const size_t rows = task.rows, size = task.width + 2 * task.dims;
+    task.choices = choices.data();
+    task.params = data(params, rows, size), task.params_grad = data(params_grad, rows, size);
+    task.samples = data(samples, rows, task.heads + task.dims);
+    task.masks = flag_data(masks, rows, task.width);
+    task.values = data(values, rows, task.critics);
+    task.old_values = data(old_values, rows, task.critics);
+    task.returns = data(returns, rows, task.critics);
+    task.values_grad = data(values_grad, rows, task.critics);
+    task.old_log_probs = data<const float>(old_log_probs, rows);
+    task.advantages = data<const float>(advantages, rows);
+    task.weights = data<const float>(weights, rows);
+    task.ratios = data<float>(ratios, rows);
+    require(value_loss >= 0 && value_loss <= 2, "ppo_loss: no such value loss");
+    task.value_loss = static_cast<ValueLoss>(value_loss);
+    task.clip = clip, task.value_clip = value_clip, task.huber_delta = huber_delta;
+    task.value_coefficient = value_coefficient, task.entropy_coefficient = entropy_coefficient;
+    task.normaliser = normaliser;
+    PpoSums sums;
+    {
+        nb::gil_scoped_release release;
+        sums = ppo_loss(task, threads);
+    }
+    return nb::make_tuple(sums.good, sums.policy, sums.value, sums.entropy, sums.kl, sums.clipped,
+                          sums.rows);
+}
+
 } // namespace
 
 void bind_kernels(nb::module_& m) {
@@ -239,6 +285,10 @@ void bind_kernels(nb::module_& m) {
           nb::arg(), exact(), "Probabilities of rows; returns the first row that is not finite.");
     m.def("sample_segments", &bound_sample_segments, exact(), exact(), nb::arg(), nb::arg(),
           exact(), exact(), "Draws distinct rows by their probabilities.");
+    m.def("ppo_loss", &bound_ppo_loss, exact(), exact(), exact(), maybe(), exact(), exact(),
+          exact(), exact(), exact(), exact(), exact(), exact(), exact(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          "PPO's loss; writes gradients and ratios, returns (samples fit, sums...).");
 }
 
 } // namespace fugu

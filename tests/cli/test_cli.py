@@ -82,7 +82,7 @@ def test_help_of_a_command_shows_its_fields(capsys: pytest.CaptureFixture[str]) 
     [
         (["docter"], "unknown command 'docter'; nearest: 'doctor'"),
         (["chek", "CartPole-v1"], "unknown command 'chek'; nearest: 'check'"),
-        (["zzz"], "allowed: doctor, check"),
+        (["zzz"], "allowed: train, resume"),
         (["--versoin"], "unknown option '--versoin'; nearest: '--version'"),
         (["doctor", "--jsn"], "doctor: unknown option '--jsn'; nearest: '--json'"),
         (["check", "X-v0", "--stpes=3"], "check: unknown option '--stpes'; nearest: '--steps'"),

@@ -22,6 +22,8 @@ from fugu.cli.doctor import Doctor
 from fugu.cli.env import Env
 from fugu.cli.play import Play
 from fugu.cli.record import Record
+from fugu.cli.runs import Runs
+from fugu.cli.train import Resume, Train
 from fugu.core.errors import FuguError
 
 
@@ -34,12 +36,15 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, Callable[..., Command]] = {
+    "train": Train,
+    "resume": Resume,
     "doctor": Doctor,
     "check": Check,
     "autotune": Autotune,
     "env": Env,
     "play": Play,
     "record": Record,
+    "runs": Runs,
 }
 
 _DESCRIPTION = (
@@ -65,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         command = _parse(args)
-    except _RefusedError as refusal:
+    except (_RefusedError, FuguError) as refusal:
         print(f"fugu: {refusal}", file=sys.stderr)
         return 2
     except SystemExit as end:  # tyro has shown the help, or what is wrong
@@ -97,6 +102,9 @@ def _parse(args: list[str]) -> Command:
 
 def _parse_command(name: str, args: list[str]) -> Command:
     kind = COMMANDS[name]
+    parse: Callable[[list[str]], Command] | None = getattr(kind, "parse", None)
+    if parse is not None:  # its flags are settings, of which only those given count
+        return parse(args)
     command, rest = tyro.cli(
         kind, prog=f"fugu {name}", args=args, return_unknown_args=True, config=_STYLE
     )

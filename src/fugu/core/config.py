@@ -20,12 +20,14 @@ Tree = dict[str, Any]
 def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
     """An instance of a dataclass from nested dicts, each value of the field's own type."""
     hints = typing.get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    names = {field.name.rstrip("_"): field.name for field in fields}  # lambda_ is called lambda
     values = {}
     for key, value in tree.items():
-        name, path = key.replace("-", "_"), f"{place}{key}"
-        if name not in names:
+        short, path = key.replace("-", "_").rstrip("_"), f"{place}{key}"
+        if short not in names:
             raise _unknown(path, [f"{place}{other}" for other in names])
+        name = names[short]
         values[name] = _convert(hints[name], value, path)
     return kind(**values)
 

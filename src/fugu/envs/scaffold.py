@@ -70,18 +70,11 @@ static void @name@_draw(const @Struct@* env, FuguCanvas* canvas) {
 FUGU_ENVIRONMENT(@Struct@, @name@, "Walk along a line to the goal.")
 """
 
-HINTS = """# Settings that train this environment well, and the ranges that a sweep tries.
+HINTS = """# What trains this environment beside the defaults, and the ranges that a sweep tries.
 [train]
 total_steps = 200_000
-learning_rate = 0.003
-gamma = 0.99
-horizon = 32
-num_envs = 64
-recurrent = false
-hidden_size = 64
-entropy_coefficient = 0.01
 
-[sweep.learning_rate]
+[sweep.train.learning_rate]
 low = 0.0003
 high = 0.03
 log = true

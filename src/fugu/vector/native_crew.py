@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import UsageError
 from fugu.core.seeding import fresh_seed
 from fugu.envs.contract import Info
-from fugu.envs.native_env import NativeEnv, episode_info, start_pool
+from fugu.envs.native_env import EPISODE, NativeEnv, episode_info, start_pool
 from fugu.envs.native_library import NativeLibrary, NativeSpec
 from fugu.vector.channel import Channel
 from fugu.vector.faults import WorkerError
@@ -136,6 +136,11 @@ class EpisodeInfos(Mapping[int, tuple[Info, ...]]):
         self, spec: NativeSpec, episodes: NDArray[np.float32], env_ids: NDArray[np.int64]
     ) -> None:
         self._spec, self._all, self._env_ids = spec, episodes, env_ids
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the columns of `episodes` are, after the first."""
+        return (*EPISODE[1:], *self._spec.logs)
 
     @property
     def episodes(self) -> NDArray[np.float32]:

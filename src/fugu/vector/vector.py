@@ -23,7 +23,7 @@ from fugu.vector.faults import WorkerError
 from fugu.vector.gathering import Gatherer, Span, span_of
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.overseer import Overseer
-from fugu.vector.slab import Slab
+from fugu.vector.slab import FIELDS, Slab
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
@@ -367,6 +367,40 @@ class Vector:
                 self.ask("apply ", [_set_state_of] * self.num_envs, (row.tobytes(),), env_ids=[env])
         self._last = None
         return self._give(self._all)
+
+    @property
+    def under_way(self) -> int:
+        """Environments that were sent and not received since."""
+        return int(self._due.sum())
+
+    @property
+    def has_states(self) -> bool:
+        """Whether `state`, and so `snapshot`, works here."""
+        return isinstance(self._exchange, Pool)
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Everything of all environments, all of which were received: states and rows."""
+        found: dict[str, NDArray[Any]] = {"states": self.state()}
+        for i, rows in enumerate(self._slab.rows):
+            found |= {f"rows.{i}.{name}": getattr(rows, name).copy() for name in FIELDS}
+        if isinstance(self._crew, NativeCrew):
+            found["episodes"] = self._crew.episodes.copy()
+        return found
+
+    def restore(
+        self, snapshot: Mapping[str, NDArray[Any]], order: NDArray[np.int64]
+    ) -> list[Batch]:
+        """Go back to a snapshot; the batches that were received then, by environments in order."""
+        self._check_open()
+        self._held[:] = True
+        self.set_state(snapshot["states"])
+        for i, rows in enumerate(self._slab.rows):
+            for name in FIELDS:
+                getattr(rows, name)[...] = snapshot[f"rows.{i}.{name}"]
+        if isinstance(self._crew, NativeCrew):
+            self._crew.episodes[...] = snapshot["episodes"]
+        parts = np.split(order, range(self.batch_size, len(order), self.batch_size))
+        return [self._give(self._all if len(part) == self.num_envs else part) for part in parts]
 
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""

@@ -1,0 +1,95 @@
+"""Optimisers by name, from one set of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fugu.algos.muon import Muon
+from fugu.native.arrays import refuse
+
+OptimiserKind = Literal["muon", "muon_torch", "adamw"]
+ScheduleKind = Literal["constant", "linear", "cosine"]
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """Settings of an optimiser and of its learning rate's course."""
+
+    kind: OptimiserKind = "muon"
+    """muon: as PufferLib has it; muon_torch: as torch has it; adamw."""
+    learning_rate: float = 0.015
+    """The highest learning rate; about 3e-4 suits adamw."""
+    beta1: float = 0.9
+    """Decay of the mean of gradients; used by adamw."""
+    beta2: float = 0.999
+    """Decay of the mean of their squares; used by adamw."""
+    eps: float = 1e-5
+    """Added to the root of that mean; used by adamw."""
+    weight_decay: float = 0.0
+    """The share of a parameter, times the learning rate, that each step takes away."""
+    momentum: float = 0.95
+    """How much of the momentum stays; used by muon and muon_torch."""
+    schedule: ScheduleKind = "cosine"
+    """The learning rate's course from the warmup's end on."""
+    warmup: float = 0.0
+    """The share of the run in which the learning rate rises from 0."""
+    final_share: float = 0.0
+    """The share of the learning rate that is left at the end."""
+
+
+def make_optimiser(
+    parameters: nn.Module | Iterable[Tensor], cfg: OptimiserConfig
+) -> torch.optim.Optimizer:
+    """The optimiser that `cfg` names; of a module, the parameters that want a gradient.
+
+    Muon orthogonalises the update of every matrix, but not that of an `nn.Embedding`, which it can
+    tell only if the module itself is given.
+
+    Raises:
+        UsageError: If the kind is unknown or there is nothing to optimise.
+
+    >>> network = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    >>> optimiser = make_optimiser(network, OptimiserConfig(learning_rate=0.01))
+    >>> [(len(group["params"]), group["orthogonalise"]) for group in optimiser.param_groups]
+    [(2, True), (1, False)]
+    """
+    embeddings: set[int] = set()
+    if isinstance(parameters, nn.Module):
+        tables = (nn.Embedding, nn.EmbeddingBag)
+        modules = [module for module in parameters.modules() if isinstance(module, tables)]
+        embeddings = {id(module.weight) for module in modules}
+        parameters = [param for param in parameters.parameters() if param.requires_grad]
+    given = list(parameters)
+    if not given:
+        raise refuse("parameters", "none", "one parameter or more", "Is everything frozen?")
+    rate, decay = cfg.learning_rate, cfg.weight_decay
+    if cfg.kind == "adamw":
+        betas = (cfg.beta1, cfg.beta2)
+        fused = all(param.device.type in ("cpu", "cuda") for param in given)  # one pass, not many
+        return torch.optim.AdamW(given, rate, betas, cfg.eps, decay, fused=fused)
+    if cfg.kind not in ("muon", "muon_torch"):
+        raise refuse("kind", f"{cfg.kind!r}", "'muon', 'muon_torch' or 'adamw'")
+    groups: list[dict[str, Any]] = [
+        {"params": [param for param in given if id(param) not in embeddings]},
+        {"params": [param for param in given if id(param) in embeddings], "orthogonalise": False},
+    ]
+    groups = [group for group in groups if group["params"]]
+    variant: Literal["puffer", "torch"] = "puffer" if cfg.kind == "muon" else "torch"
+    return Muon(groups, rate, momentum=cfg.momentum, weight_decay=decay, variant=variant)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Give every group of parameters this learning rate, from the next step on.
+
+    >>> optimiser = make_optimiser([torch.zeros(1, requires_grad=True)], OptimiserConfig())
+    >>> set_learning_rate(optimiser, 0.25)
+    >>> optimiser.param_groups[0]["lr"]
+    0.25
+    """
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate

@@ -1,0 +1,343 @@
+"""PPO with V-trace-clipped advantages and prioritised segments: settings, loss, update.
+
+An update reads complete rows of segments. For each minibatch the advantages of all rows are
+computed anew with the ratios that the minibatches before it wrote back, rows are drawn by how much
+is to be learned from them, and the clipped objective takes one step. With `rho_clip` and `c_clip`
+at infinity or ratios at 1 this is GAE; with `alpha` at 0 rows are shuffled and each is used once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fugu.core.errors import UsageError
+from fugu.data.segments import Segments
+from fugu.native.advantage import advantages as compute_advantages
+from fugu.native.priorities import sample_segments, segment_probabilities
+from fugu.policies.policy import Policy
+
+Metrics = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of PPO."""
+
+    horizon: int = 32
+    """Steps of a row."""
+    rows: int = 0
+    """Rows of an update; 0: one for each agent."""
+    epochs: int = 4
+    """How often an update goes through its rows."""
+    minibatches: int = 4
+    """Parts of an epoch; each is one step of the optimiser."""
+    microbatch: int = 4096
+    """Steps that are computed at a time; gradients of a minibatch's parts are added up."""
+    gamma: float = 0.99
+    """Discount of a step."""
+    lambda_: float = 0.95
+    """Decay of the advantage's trace."""
+    rho_clip: float = 1.0
+    """The most that a ratio weighs a step's own error."""
+    c_clip: float = 1.0
+    """The most that a ratio weighs the trace."""
+    clip: float = 0.2
+    """How far a ratio may go from 1 before it is cut."""
+    value_clip: float = 0.2
+    """How far a value may go from what it was, for the clipped value loss."""
+    value_loss: Literal["clipped", "huber", "squared"] = "huber"
+    """How values are fitted."""
+    huber_delta: float = 10.0
+    """Where the Huber loss becomes linear."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    entropy_coefficient: float = 0.01
+    """Weight of the entropy bonus, at the start."""
+    final_entropy_coefficient: float | None = None
+    """The same at the end, reached linearly; as at the start if not given."""
+    normalise_advantages: bool = True
+    """Whether a minibatch's advantages are centred and scaled."""
+    alpha: float = 0.0
+    """How much rows of large advantages are preferred; 0: all alike."""
+    beta: float = 0.4
+    """How far preference is corrected at the start; it grows to 1."""
+    priorities: Literal["corrected", "published"] = "corrected"
+    """Importance weights divided by the largest and corrected fully in the end, or as published."""
+    target_kl: float | None = None
+    """End an update when the policy has gone so far; never if not given."""
+    normalise_rewards: bool = True
+    """Whether rewards are counted in units of how much discounted returns vary."""
+    reward_clip: float | None = None
+    """The most that a reward counts, either way; all of it if not given."""
+    max_gradient_norm: float = 0.5
+    """Gradients are scaled down to this norm."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("horizon", 1), ("epochs", 1), ("minibatches", 1), ("microbatch", 1)):
+            if getattr(self, name) < low:
+                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 1 or more.")
+        for name in ("gamma", "lambda_"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 0 to 1.")
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """Rows of segments as tensors, `[rows, horizon, ...]`."""
+
+    observations: Tensor
+    samples: Tensor
+    masks: Tensor | None
+    states: Tensor  # [rows, state]
+    resets: Tensor
+    old_log_probabilities: Tensor
+    old_values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    weights: Tensor  # 0 where a step does not count
+
+
+def ppo_loss(
+    policy: Policy, batch: Minibatch, cfg: PPOConfig, entropy_coefficient: float, count: Tensor
+) -> tuple[Tensor, Tensor, Metrics]:
+    """The loss of a minibatch, the new ratios, and sums for the record.
+
+    All means are sums over `count`, so that losses of a minibatch's parts add up to its own.
+    """
+    params, values = policy.forward_segments(batch.observations, batch.states, batch.resets)
+    new, entropies = policy.distribution.evaluate(params, batch.samples, batch.masks)
+    counts = batch.weights > 0
+    zero = torch.zeros((), device=new.device)
+    log_ratios = torch.where(counts, new - batch.old_log_probabilities, zero)
+    ratios = log_ratios.exp()
+    advantage = torch.where(counts, batch.advantages, zero)
+    bound = ratios.clamp(1 - cfg.clip, 1 + cfg.clip)
+    objective = torch.minimum(ratios * advantage, bound * advantage)
+    fitted = torch.where(counts, values[..., 0].float(), zero)
+    value_loss = _value_loss(fitted, batch, counts, cfg)
+    entropy = torch.where(counts, entropies, zero)
+    parts = -objective + cfg.value_coefficient * value_loss - entropy_coefficient * entropy
+    loss = (batch.weights * parts).sum() / count
+    with torch.no_grad():
+        inside = counts.float()
+        metrics = {
+            "policy_loss": -(inside * objective).sum() / count,
+            "value_loss": (inside * value_loss).sum() / count,
+            "entropy": entropy.sum() / count,
+            "approx_kl": (inside * (ratios - 1 - log_ratios)).sum() / count,
+            "clip_fraction": (inside * ((ratios - 1).abs() > cfg.clip)).sum() / count,
+        }
+    return loss, ratios.detach(), metrics
+
+
+def _value_loss(values: Tensor, batch: Minibatch, counts: Tensor, cfg: PPOConfig) -> Tensor:
+    """Of each step, half the squared error or the like."""
+    zero = torch.zeros((), device=values.device)
+    target = torch.where(counts, batch.returns, zero)
+    error = values - target
+    if cfg.value_loss == "huber":
+        return nn.functional.huber_loss(values, target, reduction="none", delta=cfg.huber_delta)
+    if cfg.value_loss == "squared":
+        return 0.5 * error.square()
+    old = torch.where(counts, batch.old_values, zero)
+    near = old + (values - old).clamp(-cfg.value_clip, cfg.value_clip)
+    return 0.5 * torch.maximum(error.square(), (near - target).square())
+
+
+class PPO:
+    """Updates one policy from its group's segments.
+
+    Args:
+        policy: To be improved.
+        optimiser: Of its parameters.
+        cfg: The settings.
+        random: Draws the rows of minibatches.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        cfg: PPOConfig,
+        random: np.random.Generator,
+    ) -> None:
+        self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
+        self._parameters = [p for p in policy.parameters() if p.requires_grad]
+
+    def update(
+        self, segments: Segments, progress: float, reward_divisor: float = 1.0
+    ) -> dict[str, float]:
+        """Learn from complete rows and give them back; what there is to say of it.
+
+        Args:
+            segments: That are full.
+            progress: Of the whole training, from 0 to 1.
+            reward_divisor: What rewards are divided by.
+        """
+        cfg, rows = self.cfg, segments.take()
+        data = _Rows(segments, rows, cfg, reward_divisor)
+        ratios = np.ones_like(data.rewards)
+        size = max(1, len(rows) // cfg.minibatches)
+        sums: dict[str, list[Tensor]] = {}
+        order = self._random.permutation(len(rows))
+        for number in range(cfg.epochs * cfg.minibatches):
+            advantages = data.advantages(ratios, cfg)
+            if cfg.alpha == 0 and number % cfg.minibatches == 0 and number:
+                order = self._random.permutation(len(rows))
+            chosen, weights = self._choose(advantages, data, order, number, size, progress)
+            metrics = self._step(data, chosen, weights, advantages, ratios, progress)
+            for name, value in metrics.items():
+                sums.setdefault(name, []).append(value)
+            if cfg.target_kl is not None and float(metrics["approx_kl"]) > cfg.target_kl:
+                break
+        segments.release(rows)
+        told = {name: float(torch.stack(values).mean()) for name, values in sums.items()}
+        return told | {"explained_variance": data.explained_variance(cfg)}
+
+    def _choose(
+        self,
+        advantages: NDArray[np.float32],
+        data: _Rows,
+        order: NDArray[np.int64],
+        number: int,
+        size: int,
+        progress: float,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The rows of a minibatch, and how much each weighs."""
+        cfg = self.cfg
+        if cfg.alpha == 0:
+            first = number % cfg.minibatches * size
+            last = len(order) if number % cfg.minibatches == cfg.minibatches - 1 else first + size
+            chosen = order[first:last]
+            return chosen, np.ones(len(chosen), np.float32)
+        corrected = cfg.priorities == "corrected"
+        # The published annealing has a stray alpha and never reaches 1.
+        growth = progress if corrected else cfg.alpha * progress
+        probabilities = segment_probabilities(advantages, cfg.alpha, valid=data.valid)
+        return sample_segments(
+            probabilities,
+            self._random.random(len(order)),
+            size,
+            beta=cfg.beta + (1 - cfg.beta) * growth,
+            normalise=corrected,
+        )
+
+    def _step(
+        self,
+        data: _Rows,
+        chosen: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        advantages: NDArray[np.float32],
+        ratios: NDArray[np.float32],
+        progress: float,
+    ) -> Metrics:
+        """One step of the optimiser on some rows; their new ratios are written back."""
+        cfg = self.cfg
+        final = cfg.final_entropy_coefficient
+        entropy = cfg.entropy_coefficient
+        entropy += 0.0 if final is None else (final - entropy) * progress
+        valid = data.valid[:, chosen]
+        centred = advantages[:, chosen]
+        if cfg.normalise_advantages and valid.any():
+            inside = centred[valid]
+            centred = (centred - inside.mean()) / (inside.std() + 1e-8)
+        count = torch.tensor(float(max(1, valid.sum())))
+        self.optimiser.zero_grad(set_to_none=True)
+        totals: Metrics = {}
+        rows_at_once = max(1, cfg.microbatch // cfg.horizon)
+        for begin in range(0, len(chosen), rows_at_once):
+            part = slice(begin, begin + rows_at_once)
+            batch = data.minibatch(chosen[part], weights[part], centred[:, part], advantages)
+            loss, new, metrics = ppo_loss(self.policy, batch, cfg, entropy, count)
+            loss.backward()  # type: ignore[no-untyped-call]
+            ratios[:, chosen[part]] = new.cpu().numpy().T
+            for name, value in metrics.items():
+                totals[name] = totals.get(name, torch.zeros(())) + value.cpu()
+        norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
+        self.optimiser.step()
+        return totals | {"gradient_norm": norm.detach().cpu()}
+
+
+class _Rows:
+    """The rows of one update; numbers stand time by time, `[horizon, rows]`."""
+
+    def __init__(
+        self, segments: Segments, rows: NDArray[np.int64], cfg: PPOConfig, divisor: float
+    ) -> None:
+        self._segments, self._rows = segments, rows
+        self.rewards = segments.rewards[:, rows] / np.float32(divisor)
+        if cfg.reward_clip is not None:
+            np.clip(self.rewards, -cfg.reward_clip, cfg.reward_clip, out=self.rewards)
+        self.valid = np.ascontiguousarray(segments.valid[:, rows])
+        self._values = np.ascontiguousarray(segments.values[:, rows])
+        self._final_values = np.ascontiguousarray(segments.final_values[:, rows])
+        self._terminations = np.ascontiguousarray(segments.terminations[:, rows])
+        self._truncations = np.ascontiguousarray(segments.truncations[:, rows])
+        self._resets = segments.resets(rows)
+
+    def advantages(self, ratios: NDArray[np.float32], cfg: PPOConfig) -> NDArray[np.float32]:
+        """Of all rows, with these ratios."""
+        return compute_advantages(
+            self.rewards,
+            self._values,
+            self._final_values,
+            self._terminations,
+            self._truncations,
+            gamma=cfg.gamma,
+            lambda_=cfg.lambda_,
+            rho_clip=cfg.rho_clip,
+            c_clip=cfg.c_clip,
+            ratios=ratios,
+            valid=self.valid,
+        )
+
+    def minibatch(
+        self,
+        chosen: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        centred: NDArray[np.float32],
+        advantages: NDArray[np.float32],
+    ) -> Minibatch:
+        """Some of the rows as tensors."""
+        segments, rows = self._segments, self._rows[chosen]
+        masks = segments.masks[rows] if segments.masks.shape[-1] else None
+        if masks is not None and masks.all():
+            masks = None
+        returns = advantages[:, chosen] + self._values[:-1, chosen]
+        observations, samples = segments.observations[rows], segments.samples[rows]
+        broken = ~self.valid[:, chosen].T
+        if broken.any():  # what is not a number there must not reach a weight as 0 times itself
+            observations[broken] = 0
+            samples[broken] = 0
+        return Minibatch(
+            observations=torch.from_numpy(observations),
+            samples=torch.from_numpy(samples),
+            masks=None if masks is None else torch.from_numpy(masks),
+            states=torch.from_numpy(segments.states[rows]),
+            resets=torch.from_numpy(self._resets[chosen]),
+            old_log_probabilities=_turned(segments.log_probabilities[:, rows]),
+            old_values=_turned(self._values[:-1, chosen]),
+            advantages=_turned(centred),
+            returns=_turned(returns),
+            weights=_turned(self.valid[:, chosen] * weights),
+        )
+
+    def explained_variance(self, cfg: PPOConfig) -> float:
+        """How much of the returns the values told; 1: all, 0: no more than their mean."""
+        ones = np.ones_like(self.rewards)
+        returns = (self.advantages(ones, cfg) + self._values[:-1])[self.valid]
+        spread = float(returns.var()) if returns.size else 0.0
+        error = returns - self._values[:-1][self.valid]
+        return 1 - float(error.var()) / spread if spread > 1e-12 else math.nan
+
+
+def _turned(array: NDArray[Any]) -> Tensor:
+    """`[horizon, rows]` as `[rows, horizon]`."""
+    return torch.from_numpy(np.ascontiguousarray(array.T, np.float32))

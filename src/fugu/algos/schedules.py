@@ -1,0 +1,62 @@
+"""Numbers that change in the course of a run: pure functions of its progress from 0 to 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fugu.algos.optimisers import OptimiserConfig, ScheduleKind
+from fugu.native.arrays import refuse
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A number that rises from 0 during the warmup and then goes from `initial` to `final`.
+
+    >>> entropy = Schedule(initial=0.02, final=0.0, kind="linear")
+    >>> entropy(0.0), entropy(0.5), entropy(1.0)
+    (0.02, 0.01, 0.0)
+    >>> Schedule(1.0, 0.0, "cosine", warmup=0.5)(0.25)
+    0.5
+    """
+
+    initial: float
+    """The number at the beginning, or at the warmup's end."""
+    final: float = 0.0
+    """The number at the end; a constant one never gets there."""
+    kind: ScheduleKind = "constant"
+    """constant, linear, or half a wave of a cosine."""
+    warmup: float = 0.0
+    """The share of the run in which the number rises from 0 to `initial`."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("constant", "linear", "cosine"):
+            raise refuse("kind", f"{self.kind!r}", "'constant', 'linear' or 'cosine'")
+        if not 0.0 <= self.warmup <= 1.0:
+            raise refuse("warmup", f"{self.warmup}", "0 to 1, a share of the run")
+
+    def __call__(self, progress: float) -> float:
+        """The number at this share of the run; beyond the end it stays."""
+        if not progress >= 0.0:
+            raise refuse("progress", f"{progress}", "0 to 1")
+        if progress < self.warmup:
+            return self.initial * progress / self.warmup
+        if self.kind == "constant":
+            return self.initial
+        if progress >= 1.0:
+            return self.final
+        way = (progress - self.warmup) / (1.0 - self.warmup)
+        if self.kind == "cosine":
+            way = 0.5 - 0.5 * math.cos(math.pi * way)
+        return self.initial + (self.final - self.initial) * way
+
+
+def learning_rate_at(progress: float, cfg: OptimiserConfig) -> float:
+    """The learning rate at this share of the run.
+
+    >>> cfg = OptimiserConfig(learning_rate=0.01, schedule="linear", warmup=0.2, final_share=0.1)
+    >>> [round(learning_rate_at(progress, cfg), 6) for progress in (0.0, 0.1, 0.2, 0.6, 1.0)]
+    [0.0, 0.005, 0.01, 0.0055, 0.001]
+    """
+    rate = cfg.learning_rate
+    return Schedule(rate, rate * cfg.final_share, cfg.schedule, cfg.warmup)(progress)

@@ -1,0 +1,1 @@
+"""Data between the environments and the learner: segments of experience."""

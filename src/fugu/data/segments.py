@@ -1,0 +1,245 @@
+"""Segments: fixed stretches of agents' experience, `[rows, horizon]`, as the learner reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.core.errors import UsageError
+from fugu.envs.contract import AgentGroup
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class SegmentShape:
+    """How much a store holds.
+
+    Attributes:
+        agents: Whose experience it is.
+        rows: Complete rows that an update needs.
+        horizon: Steps of a row.
+        num_samples: Numbers of a sampled action.
+        state_size: Of an agent's recurrent state.
+        num_critics: Values of an observation.
+    """
+
+    agents: int
+    rows: int
+    horizon: int
+    num_samples: int
+    state_size: int = 0
+    num_critics: int = 1
+
+
+class Segments:
+    """Rows that agents fill step by step, in whatever order batches come.
+
+    An agent writes into one row at a time, a step whenever it acts: what reaches it while others
+    act (it waits for its turn, or is dead) belongs to its last action, so no step is padding. A
+    row is complete when its last step's reward and the value after it have come; until then it is
+    open, and open rows stay from one update to the next. So there are as many rows as an update
+    needs, one for each agent, and one more for each, since all may complete theirs at once when
+    one was missing.
+
+    Observations and samples stand row by row, `[rows, horizon, ...]`, which a minibatch gathers
+    whole; numbers that the advantage kernel runs along stand time by time, `[horizon, rows]`.
+
+    Attributes:
+        observations: `[rows, horizon, size]`, in the layout's dtype.
+        samples: Of the actions, `[rows, horizon, numbers]`.
+        masks: Which choices were allowed, `[rows, horizon, choices]`.
+        states: Recurrent states at the start of each row, `[rows, state]`.
+        log_probabilities: Of the samples, when they were drawn. `[horizon, rows]`
+        values: Of the observations, and one more time for what comes after. `[horizon + 1, rows]`
+        final_values: Of final observations, where truncated. `[horizon, rows]`
+        rewards: Beside the actions that earned them. `[horizon, rows]`
+        terminations: `[horizon, rows]`
+        truncations: `[horizon, rows]`
+        valid: Whether no fault broke the step. `[horizon, rows]`
+    """
+
+    def __init__(self, group: AgentGroup, shape: SegmentShape) -> None:
+        self.group, self.shape = group, shape
+        total, horizon = shape.rows + 2 * shape.agents, shape.horizon
+        layout = group.observation_layout
+        self.observations: NDArray[Any] = np.zeros((total, horizon, layout.size), layout.dtype)
+        self.samples = np.zeros((total, horizon, shape.num_samples), np.float32)
+        self.masks = np.ones((total, horizon, group.mask_width), np.bool_)
+        self.states = np.zeros((total, shape.state_size), np.float32)
+        self.log_probabilities = np.zeros((horizon, total), np.float32)
+        self.values = np.zeros((horizon + 1, total), np.float32)
+        self.final_values = np.zeros((horizon, total), np.float32)
+        self.rewards = np.zeros((horizon, total), np.float32)
+        self.terminations = np.zeros((horizon, total), np.bool_)
+        self.truncations = np.zeros((horizon, total), np.bool_)
+        self.valid = np.zeros((horizon, total), np.bool_)
+        self._row_of = np.arange(shape.agents)  # each agent's open row
+        self._length = np.zeros(shape.agents, np.int64)  # steps in it
+        self._waiting = np.zeros(shape.agents, np.bool_)  # for what its last action earns
+        self._free = list(range(total - 1, shape.agents - 1, -1))
+        self._complete: list[int] = []
+
+    @property
+    def complete(self) -> int:
+        """Rows that are complete."""
+        return len(self._complete)
+
+    @property
+    def full(self) -> bool:
+        """Whether there are enough complete rows for an update."""
+        return len(self._complete) >= self.shape.rows
+
+    def earn(
+        self,
+        agents: Ids,
+        rewards: Floats,
+        terminations: Flags,
+        truncations: Flags,
+        valid: Flags,
+        live: Flags,
+    ) -> None:
+        """What reached these agents now; it belongs to their last actions.
+
+        Agents that have not acted since their last end are passed over. One that is not to act
+        next, and whose episode goes on, waits for more.
+        """
+        waiting = self._waiting[agents]
+        if not waiting.all():
+            agents, rewards, valid = agents[waiting], rewards[waiting], valid[waiting]
+            terminations, truncations = terminations[waiting], truncations[waiting]
+            live = live[waiting]
+        rows, times = place(self._row_of[agents], self._length[agents] - 1)
+        self.rewards[times, rows] += rewards
+        self.terminations[times, rows] = terminations
+        self.truncations[times, rows] = truncations
+        self.valid[times, rows] = valid
+        self._waiting[agents] = ~(live | terminations | truncations | ~valid)
+
+    def waiting(self, agents: Ids) -> Flags:
+        """Which of these agents have acted and not seen all that followed."""
+        found: Flags = self._waiting[agents]
+        return found
+
+    def cut(self, agents: Ids, final_values: Floats) -> None:
+        """The values of the final observations of agents whose last step was cut off just now."""
+        self.final_values[self._length[agents] - 1, self._row_of[agents]] = final_values
+
+    def add(
+        self,
+        agents: Ids,
+        observations: NDArray[Any],
+        masks: Flags,
+        samples: Floats,
+        log_probabilities: Floats,
+        values: Floats,
+        states: Floats,
+    ) -> None:
+        """What agents see and do now; `states` are those before the sight.
+
+        An agent whose row is full completes it, with the value of this observation for what comes
+        after it, and begins another.
+        """
+        full = self._length[agents] == self.shape.horizon
+        if full.any():
+            self._turn_over(agents[full], values[full])
+        rows, times = place(self._row_of[agents], self._length[agents])
+        self.observations[rows, times] = observations
+        self.samples[rows, times] = samples
+        if self.masks.shape[-1]:
+            self.masks[rows, times] = masks
+        if self.shape.state_size:
+            begin = self._length[agents] == 0
+            if begin.any():
+                self.states[self._row_of[agents[begin]]] = states[begin]
+        self.log_probabilities[times, rows] = log_probabilities
+        self.values[times, rows] = values
+        self.rewards[times, rows] = 0.0
+        self._length[agents] += 1
+        self._waiting[agents] = True
+
+    def _turn_over(self, agents: Ids, values: Floats) -> None:
+        rows = self._row_of[agents]
+        self.values[self.shape.horizon, rows] = values
+        if len(self._free) < len(agents):
+            raise UsageError(
+                f"add: given {len(agents)} agents that need new rows; allowed: {len(self._free)}. "
+                "take and release complete rows first."
+            )
+        self._complete += rows.tolist()
+        self._row_of[agents] = [self._free.pop() for _ in range(len(agents))]
+        self._length[agents] = 0
+
+    def take(self) -> Ids:
+        """The oldest complete rows that an update is made of; `release` gives them back."""
+        if not self.full:
+            raise UsageError(
+                f"take: given {self.complete} complete rows; allowed: {self.shape.rows} or more."
+            )
+        return np.array(self._complete[: self.shape.rows], np.int64)
+
+    def release(self, rows: Ids) -> None:
+        """These rows were learned from and may be written anew."""
+        done = set(rows.tolist())
+        self._complete = [row for row in self._complete if row not in done]
+        self._free += rows.tolist()[::-1]
+
+    def resets(self, rows: Ids) -> Flags:
+        """Where recurrent states begin anew: after an end or a fault, `[rows, horizon]`."""
+        ended = (self.terminations | self.truncations | ~self.valid)[:, rows].T
+        out = np.zeros(ended.shape, np.bool_)
+        out[:, 1:] = ended[:, :-1]
+        return out
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Everything that is open, as arrays."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return {
+            **arrays,
+            "row_of": self._row_of,
+            "length": self._length,
+            "waiting": self._waiting,
+            "free": np.array(self._free, np.int64),
+            "complete": np.array(self._complete, np.int64),
+        }
+
+    def load_state_dict(self, state: dict[str, NDArray[Any]]) -> None:
+        """Go back to a `state_dict`."""
+        for name in _ARRAYS:
+            mine = getattr(self, name)
+            if state[name].shape != mine.shape or state[name].dtype != mine.dtype:
+                raise UsageError(
+                    f"segments: given {name} of shape {state[name].shape}; allowed: {mine.shape}. "
+                    "A run is resumed with the settings that it began with."
+                )
+            mine[...] = state[name]
+        self._row_of[:], self._length[:] = state["row_of"], state["length"]
+        self._waiting[:] = state["waiting"]
+        self._free, self._complete = state["free"].tolist(), state["complete"].tolist()
+
+
+def place(rows: Ids, times: Ids) -> tuple[Any, Any]:
+    """Where to write: a slice of rows and one time in lock-step, else pairs of both.
+
+    >>> place(np.array([4, 5, 6]), np.array([2, 2, 2]))
+    (slice(4, 7, None), 2)
+    >>> place(np.array([4, 5]), np.array([2, 3]))
+    (array([4, 5]), array([2, 3]))
+    """
+    if not len(rows) or (times != times[0]).any():
+        return rows, times
+    side_by_side = (np.diff(rows) == 1).all()
+    return slice(int(rows[0]), int(rows[-1]) + 1) if side_by_side else rows, int(times[0])
+
+
+_ARRAYS = (
+    "observations", "samples", "masks", "states", "log_probabilities", "values", "final_values",
+    "rewards", "terminations", "truncations", "valid",
+)  # fmt: skip

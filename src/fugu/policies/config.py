@@ -1,0 +1,42 @@
+"""Settings of a policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fugu.core.errors import UsageError
+
+Continuous = Literal["clipped", "tanh"]
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """What a policy is built of.
+
+    >>> PolicyConfig(core="lstm", hidden_size=256).encoder
+    'auto'
+    """
+
+    encoder: Literal["auto", "mlp", "nature", "impala"] = "auto"
+    """What reads observations: auto chooses by their kind, mlp never convolves, others name it."""
+    hidden_size: int = 128
+    """Width of the encoder's output and of the core."""
+    layers: int = 1
+    """Hidden layers of an MLP encoder, and of what follows the convolutions of others."""
+    activation: Literal["relu", "gelu", "tanh"] = "gelu"
+    """What follows each hidden layer; convolutions always use relu, as published."""
+    core: Literal["none", "lstm", "gru", "mingru", "transformer"] = "none"
+    """What remembers earlier observations of the episode."""
+    window: int = 64
+    """Observations that the transformer looks back on, the present one included."""
+    continuous: Continuous = "clipped"
+    """How numbers come within their bounds: cut off there, or squashed by a tanh."""
+    log_std: float = 0.0
+    """Initial logarithm of the standard deviation of continuous actions, alike in all states."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "layers", "window"):
+            value = getattr(self, name)
+            if value < 1:
+                raise UsageError(f"{name}: given {value}; allowed: 1 or more.")

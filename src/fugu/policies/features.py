@@ -1,0 +1,256 @@
+"""Features: each kind of leaf of an observation as float32 numbers that a linear layer can use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from fugu.native.nodes import (
+    ArrayNode,
+    ConvertedNode,
+    DictNode,
+    Node,
+    OneOfNode,
+    ScalarNode,
+    SequenceNode,
+    TextNode,
+    TupleNode,
+    join,
+)
+from fugu.policies.images import Convolution, Feature, ImageShape, make_convolution
+from fugu.spaces import Layout, Leaf
+
+Images = Literal["auto", "flat", "nature", "impala"]
+
+MOST_VALUES = 16  # different values of an integer array that is still one-hot
+MOST_ONE_HOT = 16_384  # numbers of a one-hot array
+MOST_CATEGORIES = 64  # of a Discrete that is one-hot; more of them are embedded
+MOST_EMBEDDED = 65_536  # rows of a table; more categories than that are one scaled number
+EMBEDDING = 32  # numbers of an embedded category, character or item
+
+
+class Numbers(Feature):
+    """An array as it is, or scaled to [0, 1], or (for integers of a wide range) its symlog."""
+
+    low: Tensor
+    span: Tensor
+
+    def __init__(self, shape: tuple[int, ...], low: Any = 0, span: Any = 1, wide: bool = False):
+        super().__init__(math.prod(shape))
+        self._rank, self._wide = len(shape), wide
+        bounds = {"low": np.asarray(low, np.float64).reshape(-1)}
+        bounds["span"] = np.maximum(np.asarray(span, np.float64).reshape(-1), 1.0)
+        self._plain = not bounds["low"].any() and bool((bounds["span"] == 1.0).all())
+        for name, values in bounds.items():
+            flat = torch.tensor(values, dtype=torch.float32)
+            self.register_buffer(name, flat, persistent=False)
+
+    def forward(self, tree: Tensor) -> Tensor:
+        """`[..., *shape]` to `[..., numbers]`."""
+        flat = flatten(tree, self._rank).to(torch.float32)
+        if self._wide:
+            return flat.sign() * flat.abs().log1p()
+        return flat if self._plain else (flat - self.low) / self.span
+
+
+class OneHot(Feature):
+    """Integers of an array, each one-hot; what is out of bounds counts as the nearest value."""
+
+    start: Tensor
+    counts: Tensor
+    owners: Tensor
+    values: Tensor
+
+    def __init__(self, shape: tuple[int, ...], start: Any, counts: Any) -> None:
+        size = math.prod(shape)
+        every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), size)
+        super().__init__(int(every.sum()))
+        self._rank, self._alike = len(shape), bool((every == every[:1]).all())
+        # Each output looks at one number, its owner, and is 1 if that has its value.
+        columns = {
+            "start": np.broadcast_to(np.asarray(start, np.int64).reshape(-1), size),
+            "counts": every,
+            "owners": np.repeat(np.arange(size), every),
+            "values": np.concatenate([np.zeros(0, np.int64), *map(np.arange, every)]),
+        }
+        for name, numbers in columns.items():
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+
+    def forward(self, tree: Tensor) -> Tensor:
+        """`[..., *shape]` to `[..., sum of counts]`."""
+        indices = flatten(tree, self._rank).to(torch.int64) - self.start
+        indices = torch.minimum(indices.clamp_min(0), self.counts - 1)
+        if self._alike and self.width:
+            spread = indices.unsqueeze(-1) == self.values[: self.width // indices.shape[-1]]
+            return spread.flatten(-2).to(torch.float32)
+        return (indices[..., self.owners] == self.values).to(torch.float32)
+
+
+class Embedded(Feature):
+    """Integers of an array, each a row of a table that is learned."""
+
+    start: Tensor
+    counts: Tensor
+    offsets: Tensor
+
+    def __init__(self, shape: tuple[int, ...], start: Any, counts: Any) -> None:
+        size = math.prod(shape)
+        super().__init__(size * EMBEDDING)
+        self._rank = len(shape)
+        every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), size)
+        starts = np.broadcast_to(np.asarray(start, np.int64).reshape(-1), size)
+        offsets = np.cumsum(every) - every
+        for name, numbers in {"start": starts, "counts": every, "offsets": offsets}.items():
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+        self.table = nn.Embedding(int(every.sum()), EMBEDDING)
+
+    def forward(self, tree: Tensor) -> Tensor:
+        """`[..., *shape]` to `[..., numbers * EMBEDDING]`."""
+        indices = flatten(tree, self._rank).to(torch.int64) - self.start
+        indices = torch.minimum(indices.clamp_min(0), self.counts - 1)
+        embedded: Tensor = self.table(indices + self.offsets)
+        return embedded.flatten(-2)
+
+
+class Branches(Feature):
+    """A dict or tuple: its children's features side by side."""
+
+    def __init__(self, keys: list[Any], children: list[Feature]) -> None:
+        super().__init__(sum(child.width for child in children))
+        self._keys = keys
+        self.features = nn.ModuleList(children)
+
+    def forward(self, tree: Any) -> Tensor:
+        """A tree of `[..., *shape]` to `[..., width]`."""
+        parts = [child(tree[key]) for key, child in zip(self._keys, self.features, strict=True)]
+        return torch.cat(parts, -1) if parts else torch.empty(0)
+
+
+class Items(Feature):
+    """A sequence: each item embedded with its place, then the sum of those that are there.
+
+    The sum is divided by the root of the capacity, and the share of places taken stands beside it.
+    """
+
+    def __init__(self, key: str, item: Feature, capacity: int) -> None:
+        super().__init__(EMBEDDING + 1)
+        self._key, self._capacity = key, capacity
+        self.item = item
+        self.embed = nn.Linear(max(item.width, 1), EMBEDDING)
+        self.places = nn.Parameter(torch.randn(capacity, EMBEDDING) / math.sqrt(EMBEDDING))
+
+    def forward(self, tree: Any) -> Tensor:
+        """`mask` [..., capacity] and items [..., capacity, *shape] to [..., width]."""
+        mask = tree["mask"]
+        if self.item.width:
+            items = self.embed(self.item(tree[self._key])) + self.places
+        else:
+            items = self.places.expand(*mask.shape, EMBEDDING)
+        items = torch.where(mask.unsqueeze(-1), torch.relu(items), 0.0)
+        scale = 1.0 / max(self._capacity, 1)
+        share = mask.to(torch.float32).sum(-1, keepdim=True) * scale
+        return torch.cat([items.sum(-2) * math.sqrt(scale), share], -1)
+
+
+class Options(Feature):
+    """A OneOf: which one it is, one-hot, and the features of all, zero but for that one."""
+
+    def __init__(self, children: list[Feature]) -> None:
+        super().__init__(len(children) + sum(child.width for child in children))
+        self.index = OneHot((), 0, len(children))
+        self.options = nn.ModuleList(children)
+
+    def forward(self, tree: Any) -> Tensor:
+        """`index` [...] and the options' trees to [..., width]."""
+        chosen = self.index(tree["index"])
+        parts = [chosen]
+        for i, option in enumerate(self.options):
+            there = chosen[..., i : i + 1] > 0
+            if option.width:
+                parts.append(torch.where(there, option(tree["options"][i]), 0.0))
+        return torch.cat(parts, -1)
+
+
+def flatten(tensor: Tensor, rank: int) -> Tensor:
+    """The last `rank` axes as one."""
+    return tensor.flatten(-rank) if rank else tensor.unsqueeze(-1)
+
+
+# ---------------------------------------------------------------------- which kind for which leaf
+
+
+def make_features(layout: Layout, images: Images = "auto") -> Feature:
+    """The features of a whole observation layout."""
+    leaves = {leaf.path: leaf for leaf in layout.leaves}
+    return _feature(layout.root, leaves, images)
+
+
+def _feature(node: Node, leaves: dict[str, Leaf], images: Images) -> Feature:
+    match node:
+        case ArrayNode():
+            return _array_feature(leaves[node.path], node.shape, images)
+        case ScalarNode():
+            return _categories((), node.low, node.high - node.low + 1)
+        case DictNode():
+            return _branches(list(node.keys), node.children, leaves, images)
+        case TupleNode():
+            return _branches(list(range(len(node.children))), node.children, leaves, images)
+        case OneOfNode():
+            return Options([_feature(child, leaves, "flat") for child in node.children])
+        case SequenceNode():
+            return Items("items", _feature(node.child, leaves, "flat"), node.capacity)
+        case TextNode():
+            space = leaves[join(node.path, "characters")].space
+            assert isinstance(space, spaces.Discrete)
+            return Items("characters", Embedded((), 0, int(space.n)), node.capacity)
+        case ConvertedNode():
+            return _feature(node.child, leaves, images)
+
+
+def _branches(
+    keys: list[Any], nodes: tuple[Node, ...], leaves: dict[str, Leaf], images: Images
+) -> Feature:
+    built = [(key, _feature(node, leaves, images)) for key, node in zip(keys, nodes, strict=True)]
+    kept = [(key, feature) for key, feature in built if feature.width]
+    return Branches([key for key, _ in kept], [feature for _, feature in kept])
+
+
+def _array_feature(leaf: Leaf, shape: tuple[int, ...], images: Images) -> Feature:
+    space = leaf.space
+    if isinstance(space, spaces.MultiDiscrete):
+        start = getattr(space, "start", np.zeros_like(space.nvec))
+        return _categories(shape, start, space.nvec)
+    if not isinstance(space, spaces.Box) or np.dtype(space.dtype).kind in "fb":
+        return Numbers(shape)
+    low, high = int(space.low.min(initial=0)), int(space.high.max(initial=0))
+    count = high - low + 1
+    if images != "flat" and count > MOST_VALUES and space.dtype == np.uint8:
+        image = ImageShape.of(shape, named=images != "auto")
+        if image is not None:
+            return make_convolution(image, images)
+    if count <= 2:
+        return Numbers(shape, low)
+    if count <= MOST_VALUES and count * math.prod(shape) <= MOST_ONE_HOT:
+        return OneHot(shape, low, count)
+    return Numbers(shape, low, high - low, wide=count > MOST_EMBEDDED)
+
+
+def _categories(shape: tuple[int, ...], start: Any, counts: Any) -> Feature:
+    """Categories: one-hot if few, rows of a table if many, scaled numbers if too many for one."""
+    every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), math.prod(shape))
+    total = int(every.sum())
+    if every.max(initial=0) <= MOST_CATEGORIES and total <= MOST_ONE_HOT:
+        return OneHot(shape, start, counts)
+    if total <= MOST_EMBEDDED:
+        return Embedded(shape, start, counts)
+    return Numbers(shape, start, np.asarray(counts) - 1)
+
+
+def has_images(feature: Feature) -> bool:
+    """Whether a convolution is among the features."""
+    return any(isinstance(module, Convolution) for module in feature.modules())

@@ -1,0 +1,147 @@
+"""Convolutional networks for images, and what counts as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fugu.core.errors import UsageError
+
+SMALLEST = 16  # side of an array that counts as an image
+SMALLEST_NATURE = 36  # side that the Nature network's three convolutions need
+
+
+class Feature(nn.Module):
+    """Makes `width` float32 numbers of a part of an observation, `[..., width]`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, tree: Any) -> Tensor:
+        """The features of the part, whose leaves keep all leading axes."""
+        raise NotImplementedError("forward(tree) -> Tensor [..., width]")
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """How an image stands in its array.
+
+    Attributes:
+        shape: Of the array.
+        order: The axes as frames and channels, height, width.
+    """
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], named: bool = False) -> ImageShape | None:
+        """An array's image shape: [h, w, c], [c, h, w], [k, h, w] or four axes, frames first.
+
+        Channels stand last unless the first axis is shorter. Both sides must have 16 pixels or
+        more, else it is no image. If the network is named by the user, [h, w] is an image too.
+
+        >>> ImageShape.of((84, 84, 3)).order, ImageShape.of((4, 84, 84)).order
+        ((2, 0, 1), (0, 1, 2))
+        >>> ImageShape.of((4, 96, 96, 3)).channels
+        12
+        """
+        rank = len(shape)
+        if rank == 2 and named:
+            order: tuple[int, ...] = (0, 1)
+        elif rank in (3, 4):
+            first, last = rank - 3, rank - 1
+            chosen = last if shape[last] <= shape[first] else first
+            sides = tuple(axis for axis in range(first, rank) if axis != chosen)
+            order = (*range(first), chosen, *sides)
+        else:
+            return None
+        image = cls(shape, order)
+        return image if min(image.sides) >= SMALLEST else None
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.shape[self.order[-2]], self.shape[self.order[-1]]
+
+    @property
+    def channels(self) -> int:
+        """Of all frames together."""
+        count = 1
+        for axis in self.order[:-2]:
+            count *= self.shape[axis]
+        return count
+
+
+class Convolution(Feature):
+    """uint8 images, scaled by 1/255, through a convolutional network."""
+
+    def __init__(self, image: ImageShape, network: nn.Module) -> None:
+        with torch.no_grad():
+            width = network(torch.zeros(1, image.channels, *image.sides)).numel()
+        super().__init__(width)
+        self._image, self.network = image, network
+
+    def forward(self, tree: Tensor) -> Tensor:
+        """`[..., *shape]` to `[..., width]`."""
+        lead = tree.shape[: tree.dim() - len(self._image.shape)]
+        pixels = tree.reshape(-1, *self._image.shape)
+        pixels = pixels.permute(0, *(axis + 1 for axis in self._image.order))
+        pixels = pixels.reshape(-1, self._image.channels, *self._image.sides)
+        features: Tensor = self.network(pixels.to(torch.float32) * (1.0 / 255.0))
+        return features.reshape(*lead, self.width)
+
+
+class NatureCnn(nn.Sequential):
+    """Three convolutions, as in Mnih et al. 2015."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(
+            nn.Conv2d(channels, 32, 8, 4), nn.ReLU(),
+            nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
+            nn.Flatten(),
+        )  # fmt: skip
+
+
+class ImpalaCnn(nn.Sequential):
+    """Three stages of a convolution, a pooling and two blocks, as in Espeholt et al. 2018."""
+
+    def __init__(self, channels: int, stages: tuple[int, ...] = (16, 32, 32)) -> None:
+        layers: list[nn.Module] = []
+        for out in stages:
+            layers += [nn.Conv2d(channels, out, 3, padding=1), nn.MaxPool2d(3, 2, 1)]
+            layers += [ResidualBlock(out), ResidualBlock(out)]
+            channels = out
+        super().__init__(*layers, nn.ReLU(), nn.Flatten())
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions around which the input passes by."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Images of the same shape."""
+        inner: Tensor = self.second(torch.relu(self.first(torch.relu(pixels))))
+        return pixels + inner
+
+
+def make_convolution(image: ImageShape, name: str) -> Convolution:
+    """The named network; with "auto", the Nature one where it fits, else IMPALA's."""
+    fits = min(image.sides) >= SMALLEST_NATURE
+    if name == "nature" and not fits:
+        raise UsageError(
+            f"encoder: given 'nature' for images of {image.sides[0]} x {image.sides[1]}; allowed: "
+            f"{SMALLEST_NATURE} x {SMALLEST_NATURE} or more. Take 'impala', or 'auto'."
+        )
+    if name == "nature" or (name == "auto" and fits):
+        return Convolution(image, NatureCnn(image.channels))
+    return Convolution(image, ImpalaCnn(image.channels))

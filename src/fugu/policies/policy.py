@@ -1,0 +1,186 @@
+"""Policies: an encoder, a core, and one layer that gives action params and values."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from fugu.core.errors import UsageError
+from fugu.envs.contract import AgentGroup
+from fugu.policies.config import PolicyConfig
+from fugu.policies.core import Core
+from fugu.policies.cores import make_core
+from fugu.policies.distribution import ActionDistribution
+from fugu.policies.encoders import make_encoder
+from fugu.policies.unpack import torch_dtype
+
+Device: TypeAlias = torch.device | str | None
+
+
+class Policy(nn.Module):
+    """What observations lead to: params of the actions' distribution, and values.
+
+    Rows do not see each other: whatever stands in one, the others' outputs stay the same.
+
+    Attributes:
+        encoder: Flat rows `[batch, size]` in the layout's dtype to hidden vectors.
+        core: What is remembered of the episode.
+        decoder: Hidden vectors to the distribution's outputs and the values, side by side.
+        distribution: Of the actions.
+        log_std: Of the continuous dimensions, alike in all states; None if there are none.
+        num_params: Numbers of a row of params.
+        num_critics: Values of an observation.
+        state_size: Numbers of an agent's recurrent state; 0 if there is none.
+
+    >>> from gymnasium import spaces
+    >>> from fugu.spaces import Layout
+    >>> layouts = Layout.of(spaces.Box(-1, 1, (4,))), Layout.of(spaces.Discrete(2))
+    >>> policy = make_policy(AgentGroup("agent", (0,), *layouts), PolicyConfig(core="lstm"))
+    >>> state = policy.initial_state(8)
+    >>> params, values, state = policy(torch.zeros(8, 4), state)
+    >>> tuple(params.shape), tuple(values.shape), tuple(state.shape)
+    ((8, 2), (8, 1), (8, 256))
+    """
+
+    log_std: nn.Parameter | None
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        core: Core,
+        decoder: nn.Module,
+        distribution: ActionDistribution,
+        num_critics: int = 1,
+        log_std: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.core, self.decoder = encoder, core, decoder
+        self.distribution = distribution
+        self.num_params: int = distribution.num_params
+        self.num_critics = num_critics
+        self.state_size: int = core.state_size
+        dims = distribution.num_continuous
+        initial = nn.Parameter(torch.full((dims,), float(log_std))) if dims else None
+        self.register_parameter("log_std", initial)
+
+    def initial_state(self, batch: int, device: Device = None) -> Tensor:
+        """The states at the start of episodes, `[batch, state_size]`: zeros."""
+        return torch.zeros(batch, self.state_size, device=device)
+
+    def forward(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One step.
+
+        Args:
+            observations: `[batch, size]` in the layout's dtype.
+            state: `[batch, state_size]`
+
+        Returns:
+            params `[batch, num_params]`, values `[batch, critics]` and the new state.
+        """
+        hidden, state = self.core(self.encoder(observations), state)
+        params, values = self._decode(hidden)
+        return params, values, state
+
+    def forward_segments(
+        self, observations: Tensor, state: Tensor, resets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Whole segments: what `forward` gives step by step.
+
+        Args:
+            observations: `[rows, time, size]` in the layout's dtype.
+            state: Before the first step, `[rows, state_size]`.
+            resets: `[rows, time]`; set where an episode ended just before, so that the state is
+                zeroed before this observation is seen. Leave them on the CPU: the host reads them.
+
+        Returns:
+            params `[rows, time, num_params]` and values `[rows, time, critics]`.
+        """
+        rows, steps = observations.shape[:2]
+        hidden = self.encoder(observations.flatten(0, 1))
+        hidden = hidden.reshape(rows, steps, hidden.shape[-1])
+        return self._decode(self.core.forward_segments(hidden, state, resets))
+
+    def _decode(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Params and values of hidden vectors `[..., hidden]`."""
+        outputs = self.decoder(hidden)
+        params, values = outputs.split([self.distribution.num_outputs, self.num_critics], -1)
+        if self.log_std is not None:
+            log_std = self.log_std.to(params.dtype).expand(*params.shape[:-1], -1)
+            params = torch.cat([params, log_std], -1)
+        return params, values
+
+
+def make_policy(
+    group: AgentGroup,
+    cfg: PolicyConfig,
+    num_critics: int = 1,
+    *,
+    encoder: nn.Module | None = None,
+    core: Core | None = None,
+    decoder: nn.Module | None = None,
+) -> Policy:
+    """A policy for a group of agents.
+
+    Args:
+        group: Whose observations and actions.
+        cfg: What it is built of.
+        num_critics: Values of an observation.
+        encoder: Your own: flat rows `[batch, size]` (`fugu.policies.unpack` gives their tree) to
+            hidden vectors of any width.
+        core: Your own; see `fugu.policies.Core`.
+        decoder: Your own: `[..., hidden]` to `[..., outputs + critics]`, the outputs being as many
+            as the distribution's `num_outputs`.
+
+    Raises:
+        UsageError: If a part does not fit the one before it.
+    """
+    distribution = ActionDistribution(group.action_layout, cfg.continuous)
+    layout = group.observation_layout
+    if encoder is None:
+        encoder, width = make_encoder(layout, cfg), cfg.hidden_size
+    else:
+        width = _width(
+            "encoder", encoder, torch.zeros(2, layout.size, dtype=torch_dtype(layout.dtype))
+        )
+    if core is None:
+        core = make_core(cfg.core, width, cfg.hidden_size, cfg.window)
+    outputs = distribution.num_outputs
+    if decoder is None:
+        decoder = make_head(core.output_size, outputs, num_critics)
+    elif _width("decoder", decoder, torch.zeros(2, core.output_size)) != outputs + num_critics:
+        raise UsageError(
+            f"decoder: given one of another width; allowed: {outputs + num_critics} outputs, "
+            f"{outputs} for the actions and {num_critics} for the critics."
+        )
+    return Policy(encoder, core, decoder, distribution, num_critics, cfg.log_std)
+
+
+def make_head(hidden_size: int, outputs: int, critics: int) -> nn.Linear:
+    """One linear layer for action outputs (small at first, so all actions are tried) and values."""
+    head = nn.Linear(hidden_size, outputs + critics)
+    with torch.no_grad():
+        if outputs:
+            nn.init.orthogonal_(head.weight[:outputs], 0.01)
+        if critics:
+            nn.init.orthogonal_(head.weight[outputs:], 1.0)
+        head.bias.zero_()
+    return head
+
+
+def _width(name: str, module: nn.Module, rows: Tensor) -> int:
+    """How many numbers a user's module gives for each row; it is tried on two."""
+    training = module.training
+    try:
+        with torch.no_grad():
+            out = module.eval()(rows)
+    finally:
+        module.train(training)
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != len(rows):
+        given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise UsageError(
+            f"{name}: given a module that makes {given} of rows {tuple(rows.shape)}; allowed: a "
+            f"tensor of shape ({len(rows)}, width)."
+        )
+    return out.shape[1]

@@ -1,0 +1,273 @@
+"""Checkpoints: folders of safetensors and JSON, written whole or not at all, never pickled.
+
+While a folder is written it has another name, `.<name>.new-<random>`; one rename makes it the
+checkpoint. One that it replaces is `.<name>.old` for that moment, and is read where a run was
+killed just then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fugu.core.errors import FuguError, MissingExtraError, UsageError
+from fugu.store import values
+from fugu.store.migrations import MIGRATIONS, SCHEMA, Document, Tensors, migrate
+
+if TYPE_CHECKING:
+    import torch
+
+STATE, CHECKSUMS, ENDING = "state.json", "checksums.json", ".safetensors"
+
+
+class CheckpointError(FuguError, RuntimeError):
+    """A checkpoint that is missing, broken, or not of fugu.
+
+    Attributes:
+        folder: The checkpoint.
+        file: The file at fault; the folder itself where none is.
+    """
+
+    def __init__(self, folder: Path, file: str, reason: str) -> None:
+        self.folder, self.file, self.reason = folder, file, reason
+        super().__init__(
+            f"checkpoint {folder}: {file or 'the folder'}: {reason}. Use another checkpoint."
+        )
+
+    def __reduce__(self) -> tuple[type[CheckpointError], tuple[Path, str, str]]:
+        return type(self), (self.folder, self.file, self.reason)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds, in memory."""
+
+    tensors: dict[str, dict[str, torch.Tensor]]
+    """Tensors on the CPU, by file and name."""
+    state: dict[str, Any]
+    """Counters, settings and whatever else is JSON."""
+    libraries: dict[str, str] = field(default_factory=dict)
+    """The versions that wrote it."""
+
+
+def save_checkpoint(
+    folder: Path,
+    *,
+    tensors: Mapping[str, Mapping[str, torch.Tensor | np.ndarray[Any, Any]]],
+    state: Mapping[str, Any],
+) -> Path:
+    """Write a checkpoint whole or not at all, and return its folder.
+
+    Each entry of `tensors` becomes a file `<entry>.safetensors`. A checkpoint of that name is
+    replaced. UsageError if something cannot be written exactly; then nothing is.
+    """
+    folder = Path(folder).absolute()
+    files = {f"{name}{ENDING}": _pack(name, group) for name, group in tensors.items()}
+    document = {"schema": SCHEMA, "libraries": _libraries(), "state": state}
+    files[STATE] = values.dump(document)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    files[CHECKSUMS] = values.dump(sums)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
+    fresh.mkdir()
+    try:
+        for name, content in files.items():
+            with (fresh / name).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync(fresh)
+        _put(fresh, folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return folder
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read a checkpoint that `save_checkpoint` wrote, at this schema version or an older one.
+
+    Raises:
+        CheckpointError: Something is missing, changed or newer than this fugu; it names the file.
+    """
+    place = _place(folder)
+    contents = _verified(place, None)
+    tensors: Tensors = {
+        name.removesuffix(ENDING): _unpack(place, name, content)
+        for name, content in contents.items()
+        if name.endswith(ENDING)
+    }
+    document, tensors = _current(place, contents[STATE], tensors)
+    return Checkpoint(tensors, document["state"], document.get("libraries", {}))
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint without its tensors, verified alone."""
+    place = _place(folder)
+    document, _ = _current(place, _verified(place, (STATE,))[STATE], {})
+    state: dict[str, Any] = document["state"]
+    return state
+
+
+def verify_checkpoint(folder: Path) -> None:
+    """Raise CheckpointError if `load_checkpoint` would refuse this one for its bytes or schema."""
+    place = _place(folder)
+    _current(place, _verified(place, None)[STATE], {})
+
+
+def replaced(folder: Path) -> Path:
+    """Where a checkpoint of that name stands while another takes its place."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _pack(name: str, group: Mapping[str, Any]) -> bytes:
+    """The bytes of one file of tensors."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise UsageError(f"tensors: given the file {name!r}; allowed: letters, digits, _ . and -.")
+    torch, safetensors = _libraries_of_tensors()
+    plain: dict[str, Any] = {}
+    seen: set[int] = set()
+    for key, value in group.items():
+        try:
+            if not isinstance(value, torch.Tensor):
+                value = np.require(value, requirements=["C", "W"])  # as torch wants it
+            tensor = torch.as_tensor(value).detach().cpu().contiguous()
+        except (TypeError, ValueError, RuntimeError) as error:
+            kind = getattr(value, "dtype", type(value).__name__)
+            raise _refused(f"{name}.{key}", kind) from error
+        # Tied weights share memory, which the format refuses: each is written on its own.
+        storage = tensor.untyped_storage().data_ptr()
+        plain[key] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    try:
+        packed: bytes = safetensors.save(plain)
+    except KeyError as error:  # a dtype that the format lacks
+        raise _refused(name, error.args[0]) from error
+    return packed
+
+
+def _refused(place: str, kind: Any) -> UsageError:
+    return UsageError(
+        f"tensors: given {kind} at {place!r}; allowed: bool, integers, floats, complex64. "
+        "Store what is none of these as two arrays, or in the state."
+    )
+
+
+def _unpack(folder: Path, name: str, content: bytes) -> dict[str, Any]:
+    _, safetensors = _libraries_of_tensors()
+    try:
+        unpacked: dict[str, Any] = safetensors.load(content)
+    except Exception as error:
+        raise CheckpointError(folder, name, f"no safetensors: {error}") from error
+    return unpacked
+
+
+def _libraries_of_tensors() -> tuple[Any, Any]:
+    for package in ("torch", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, "train")
+    # Here and not above: run folders are listed without torch, which takes seconds to import.
+    import safetensors.torch
+    import torch
+
+    return torch, safetensors.torch
+
+
+def _libraries() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("fugu-rl", "torch", "numpy", "safetensors", "gymnasium"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _put(fresh: Path, folder: Path) -> None:
+    """Give the checkpoint its name; at every moment it or the one before can be read."""
+    old = replaced(folder)
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+    fresh.rename(folder)
+    _sync(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder outlast a power cut, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _place(folder: Path) -> Path:
+    """Where the checkpoint stands: under its name, or still under that of one to be replaced."""
+    folder = Path(folder)
+    if folder.is_dir():
+        return folder
+    if replaced(folder).is_dir():
+        return replaced(folder)
+    raise CheckpointError(folder, "", "there is no such folder")
+
+
+def _verified(folder: Path, names: tuple[str, ...] | None) -> dict[str, bytes]:
+    """The files of those names, by default all, each with the checksum it was written with."""
+    try:
+        sums = values.load((folder / CHECKSUMS).read_bytes())
+    except FileNotFoundError:
+        reason = "it is missing; this is no checkpoint of fugu"
+        raise CheckpointError(folder, CHECKSUMS, reason) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(folder, CHECKSUMS, f"it cannot be read: {error}") from error
+    if not isinstance(sums, dict) or STATE not in sums:
+        raise CheckpointError(folder, CHECKSUMS, f"it does not name {STATE}")
+    for path in folder.iterdir():
+        if path.name not in sums and path.suffix == ENDING:
+            raise CheckpointError(folder, path.name, f"{CHECKSUMS} does not name it")
+    contents = {}
+    for name in sums if names is None else names:
+        try:
+            contents[name] = (folder / Path(name).name).read_bytes()
+        except OSError as error:
+            raise CheckpointError(folder, name, f"it cannot be read: {error.strerror}") from error
+        if hashlib.sha256(contents[name]).hexdigest() != sums[name]:
+            reason = "its bytes are not those that were written (sha256 differs)"
+            raise CheckpointError(folder, name, reason)
+    return contents
+
+
+def _current(folder: Path, state: bytes, tensors: Tensors) -> tuple[Document, Tensors]:
+    """The document in today's schema, and the tensors with it."""
+    try:
+        document = values.load(state)
+    except ValueError as error:
+        raise CheckpointError(folder, STATE, f"it is no JSON: {error}") from error
+    version = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(version, int) or version not in {SCHEMA, *MIGRATIONS}:
+        allowed = ", ".join(map(str, sorted({SCHEMA, *MIGRATIONS})))
+        reason = f"given schema version {version!r}; this fugu reads: {allowed}"
+        raise CheckpointError(folder, STATE, reason)
+    try:
+        document, tensors = migrate(document, tensors)
+    except Exception as error:
+        raise CheckpointError(folder, STATE, f"no way from version {version}: {error}") from error
+    if not isinstance(document.get("state"), dict):
+        raise CheckpointError(folder, STATE, "it holds no state; this is no checkpoint of fugu")
+    return document, tensors

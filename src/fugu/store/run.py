@@ -1,0 +1,282 @@
+"""Run folders: what one training run was, is and left behind."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fugu.core.errors import UsageError
+from fugu.store import values
+from fugu.store.checkpoint import (
+    CheckpointError,
+    read_state,
+    replaced,
+    save_checkpoint,
+    verify_checkpoint,
+)
+from fugu.store.finding import find_run, is_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+log = logging.getLogger("fugu.store")
+
+_STEP = re.compile(r"\.?(step_(\d+))(\.old)?")
+
+
+class Run:
+    """A run folder: `run.json`, `config.json`, `metrics.jsonl`, `checkpoints/step_000000123/`.
+
+    One process at a time writes into a run; any number may read.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @classmethod
+    def create(
+        cls,
+        root: str | Path = "runs",
+        name: str | None = None,
+        env: str = "",
+        config: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Make the folder of a new run, `<root>/<env>-<date>-<time>-<random>` or the name given.
+
+        Raises:
+            UsageError: The name is taken, or is no name of a folder.
+        """
+        plain = re.sub(r"[^\w.-]+", "_", env).strip("_.") or "run"
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        chosen = f"{plain}-{stamp}-{secrets.token_hex(2)}" if name is None else name
+        if not re.fullmatch(r"\w[\w .-]*", chosen) or chosen == "latest":
+            raise UsageError(
+                f"run: given the name {chosen!r}; allowed: letters, digits, space, _ . and -, "
+                "but not 'latest'."
+            )
+        folder = Path(root) / chosen
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            raise UsageError(
+                f"run: given the name {chosen!r}, which is taken in {root}; allowed: a new name. "
+                "Resume that run, or leave the name out."
+            ) from None
+        _write(folder / "run.json", {"env": env, "created": time.time()})
+        run = cls(folder)
+        run.mark("running")
+        if config is not None:
+            run.write_config(config)
+        return run
+
+    @classmethod
+    def open(cls, name_or_path: str | Path, root: str | Path = "runs") -> Run:
+        """The run of that path or name, a prefix that only one has, or "latest".
+
+        Raises:
+            UsageError: There is none, or more than one; it names the nearest.
+        """
+        return cls(find_run(str(name_or_path), [run.folder for run in cls.list(root)], root))
+
+    @classmethod
+    def list(cls, root: str | Path = "runs") -> list[Run]:
+        """All runs of a folder, oldest first."""
+        if not Path(root).is_dir():
+            return []
+        runs = [cls(folder) for folder in Path(root).iterdir() if is_run(folder)]
+        return sorted(runs, key=lambda run: (run.created, run.name))
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.resolve().name
+
+    @property
+    def env(self) -> str:
+        """What it trains on; empty if nobody said."""
+        return str(_read(self.folder / "run.json").get("env") or self.config.get("env") or "")
+
+    @property
+    def created(self) -> float:
+        """When it began, in seconds since 1970."""
+        given = _read(self.folder / "run.json").get("created")
+        return float(given) if given is not None else self.folder.stat().st_mtime
+
+    @property
+    def metrics_path(self) -> Path:
+        """The file of metrics, one line each."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def checkpoints_folder(self) -> Path:
+        """Where the checkpoints are."""
+        return self.folder / "checkpoints"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its settings, from `config.json` or `config.toml`; empty if there is neither."""
+        path = self.folder / "config.toml"
+        if path.is_file():
+            return tomllib.loads(path.read_text())
+        return _read(self.folder / "config.json")
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write the settings, once: a run has the same ones from beginning to end."""
+        for name in ("config.json", "config.toml"):
+            if (self.folder / name).exists():
+                raise UsageError(
+                    f"run {self.name}: it has a {name}; allowed: one config. "
+                    "Begin a new run for other settings."
+                )
+        _write(self.folder / "config.json", config)
+
+    def mark(self, status: str) -> None:
+        """Say how it stands: running, finished, stopped or failed."""
+        facts = {"status": status, "process": os.getpid(), "host": socket.gethostname()}
+        _write(self.folder / "status.json", facts | {"time": time.time()})
+
+    @property
+    def status(self) -> str:
+        """What was marked last; "killed" if it says running but its process is gone."""
+        facts = _read(self.folder / "status.json")
+        status = str(facts.get("status", "unknown"))
+        here = facts.get("host") == socket.gethostname()
+        return "killed" if status == "running" and here and _gone(facts["process"]) else status
+
+    def save(
+        self,
+        step: int,
+        *,
+        tensors: Mapping[str, Mapping[str, torch.Tensor | np.ndarray[Any, Any]]],
+        state: Mapping[str, Any],
+        score: float | None = None,
+    ) -> Path:
+        """Write the checkpoint of a step; `score` (more is better) decides which is the best.
+
+        The state gets `step` and `score` with it.
+        """
+        folder = self.checkpoint_path(step)
+        return save_checkpoint(
+            folder, tensors=tensors, state={**state, "step": step, "score": score}
+        )
+
+    def checkpoint_path(self, step: int) -> Path:
+        """The folder of a step's checkpoint."""
+        return self.checkpoints_folder / f"step_{step:09d}"
+
+    def checkpoints(self) -> Sequence[Path]:
+        """All checkpoints by step, lowest first, broken ones too."""
+        if not self.checkpoints_folder.is_dir():
+            return []
+        found = {}
+        for path in self.checkpoints_folder.iterdir():
+            # `.step_5.old` alone: a run was killed while another took its place.
+            match = _STEP.fullmatch(path.name)
+            if match and path.name.startswith(".") == path.name.endswith(".old"):
+                found[int(match[2])] = path.with_name(match[1])
+        return [found[step] for step in sorted(found)]
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint that verifies; each newer one that does not is logged."""
+        return next(self._verifying(reversed(self.checkpoints())), None)
+
+    def best(self) -> Path | None:
+        """The checkpoint of the highest score that verifies, the newest of equals."""
+        scored = [
+            (score, path) for path in self.checkpoints() if (score := _score(path)) is not None
+        ]
+        ranked = [path for _, path in sorted(scored, reverse=True)]
+        return next(self._verifying(iter(ranked)), None)
+
+    def prune(self, keep: int = 3) -> Sequence[Path]:
+        """Delete all checkpoints but the last `keep` that verify and the best; return the deleted.
+
+        Broken ones among the last are no substitute and are left: somebody may want to look.
+        What a killed save left half written is deleted.
+        """
+        if keep < 1:
+            raise UsageError(f"keep: given {keep}; allowed: 1 or more.")
+        if not self.checkpoints_folder.is_dir():
+            return []
+        self._bury_leftovers()
+        paths, best = self.checkpoints(), self.best()
+        kept = list(itertools.islice(self._verifying(reversed(paths)), keep))
+        older = paths[: paths.index(kept[-1])] if len(kept) == keep else []
+        doomed = [path for path in older if path != best]
+        for path in doomed:
+            # First its name goes: a delete that is cut short leaves no broken checkpoint.
+            grave = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
+            (path if path.is_dir() else replaced(path)).rename(grave)
+            shutil.rmtree(grave, ignore_errors=True)
+        return doomed
+
+    def _bury_leftovers(self) -> None:
+        """What killed saves left: halves of new ones, and old ones that were replaced."""
+        for path in self.checkpoints_folder.glob(".step_*.new-*"):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in self.checkpoints():
+            if path.is_dir():
+                shutil.rmtree(replaced(path), ignore_errors=True)
+
+    def _verifying(self, paths: Iterator[Path]) -> Iterator[Path]:
+        for path in paths:
+            try:
+                verify_checkpoint(path)
+            except CheckpointError as error:
+                log.warning("skipped a broken checkpoint: %s", error)
+            else:
+                yield path
+
+
+def _score(path: Path) -> float | None:
+    try:
+        score = read_state(path).get("score")
+    except CheckpointError:
+        return None
+    # NaN is no score: it would be neither above nor below the others.
+    return float(score) if isinstance(score, int | float) and score == score else None
+
+
+def _gone(process: int) -> bool:
+    if os.name != "posix":
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fresh.write_bytes(values.dump(content))
+    fresh.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON file's object; an empty one if there is none."""
+    try:
+        found = values.load(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: it is no JSON: {error}. Restore or delete it.") from None
+    return found if isinstance(found, dict) else {}

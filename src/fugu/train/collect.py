@@ -1,0 +1,180 @@
+"""Collection: policies act in a vector and what comes of it is written into segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fugu.data.segments import Segments
+from fugu.envs.contract import Buffers
+from fugu.policies.policy import Policy
+from fugu.train.normalise import RewardScale
+from fugu.vector import Batch, Vector
+from fugu.vector.native_crew import EpisodeInfos
+
+
+class EpisodeRecord:
+    """What ended episodes told, until somebody reads it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, float] = {}
+        self.episodes = 0
+
+    def note(self, infos: Mapping[int, tuple[dict[str, Any], ...]]) -> None:
+        """Infos of a batch."""
+        if isinstance(infos, EpisodeInfos):
+            self._note_native(infos)
+            return
+        for told in infos.values():
+            for info in told:
+                if "episode_return" in info:
+                    self._add(info, 1.0)
+
+    def read(self) -> dict[str, float]:
+        """Means over the episodes since the last reading; empty if there were none."""
+        found = {name: self._sums[name] / self._counts[name] for name in self._sums}
+        if found:
+            found["episodes"] = float(self.episodes)
+        self._sums, self._counts, self.episodes = {}, {}, 0
+        return found
+
+    def _note_native(self, infos: EpisodeInfos) -> None:
+        episodes = infos.episodes
+        totals = episodes.sum(0, dtype=np.float64)
+        if totals[0]:
+            means = dict(zip(infos.names, totals[1:] / totals[0], strict=True))
+            self._add(means, float(totals[0]))
+
+    def _add(self, info: Mapping[str, Any], weight: float) -> None:
+        self.episodes += int(weight)
+        for name, value in info.items():
+            if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+                self._sums[name] = self._sums.get(name, 0.0) + float(value) * weight
+                self._counts[name] = self._counts.get(name, 0.0) + weight
+
+
+class Actor:
+    """One group's agents: their policy, their recurrent states, their segments."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        segments: Segments,
+        scale: RewardScale,
+        device: torch.device,
+        random: np.random.Generator,
+    ) -> None:
+        self.policy, self.segments, self.scale = policy, segments, scale
+        self._device, self._random = device, random
+        self.states = policy.initial_state(segments.shape.agents, device)
+
+    def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
+        """Take what came to these agents, write it down, and say what they do."""
+        ended = rows.terminations | rows.truncations | ~rows.valid
+        waiting = self.segments.waiting(agents)
+        self.segments.earn(
+            agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live
+        )
+        self.scale.note(agents, rows.rewards, ended, rows.valid)
+        cut = rows.truncations & rows.valid & waiting
+        if cut.any():
+            self.segments.cut(agents[cut], self._values(rows.final[cut], agents[cut]))
+        if ended.any() and self.policy.state_size:
+            self.states[agents[ended]] = 0.0
+        before = self.states[agents]
+        params, values, after = self.policy(self._tensor(rows.observations), before)
+        masks = None if rows.action_masks.all() else rows.action_masks
+        live = rows.live
+        samples, log_probabilities = self.policy.distribution.sample(
+            params.float().cpu(),
+            masks,
+            self._random,
+            greedy=False,
+            live=None if live.all() else live,
+        )
+        if self.policy.state_size:
+            self.states[agents[live]] = after[torch.from_numpy(live)].float()
+        critic = values[:, 0].float().cpu().numpy()
+        part = slice(None) if live.all() else live
+        self.segments.add(
+            agents[part],
+            rows.observations[part],
+            rows.action_masks[part],
+            samples[part],
+            log_probabilities[part],
+            critic[part],
+            before.cpu().numpy()[part],
+        )
+        return self.policy.distribution.to_rows(samples)
+
+    def _values(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[np.float32]:
+        _, values, _ = self.policy(self._tensor(observations), self.states[agents])
+        found: NDArray[np.float32] = values[:, 0].float().cpu().numpy()
+        return found
+
+    def _tensor(self, rows: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(rows)).to(self._device)
+
+
+class Collector:
+    """Steps a vector with its actors until every group's segments are full.
+
+    Environments step while the learner learns: the last actions of a collection are sent before
+    its update, and what they earned is received after it.
+
+    Attributes:
+        actors: One for each group.
+        episodes: What ended episodes told.
+        steps: Agent steps, all of them.
+    """
+
+    def __init__(self, vec: Vector, actors: list[Actor]) -> None:
+        self.vec, self.actors = vec, actors
+        self.episodes, self.steps = EpisodeRecord(), 0
+        self._held: list[Batch] = []  # received before a checkpoint, and not acted on yet
+
+    def start(self, seed: int) -> None:
+        """Begin all environments anew."""
+        self.vec.async_reset(seed)
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Until all segments are full."""
+        while not all(actor.segments.full for actor in self.actors):
+            self.handle(self._held.pop(0) if self._held else self.vec.recv())
+
+    def pause(self) -> dict[str, NDArray[Any]] | None:
+        """Wait for all environments; a snapshot of them, or None if they have no states.
+
+        What they said is acted on when collection goes on.
+        """
+        while self.vec.under_way:
+            self._held.append(self.vec.recv())
+        if not self.vec.has_states:
+            return None
+        orders = np.concatenate([batch.env_ids for batch in self._held])
+        return {**self.vec.snapshot(), "order": orders}
+
+    def resume(self, snapshot: dict[str, NDArray[Any]]) -> None:
+        """Go on from a snapshot."""
+        order = snapshot.pop("order")
+        self._held = self.vec.restore(snapshot, order)
+
+    @torch.no_grad()
+    def handle(self, batch: Batch) -> None:
+        """Act on one batch."""
+        self.episodes.note(batch.infos)
+        actions = []
+        for actor, group in zip(self.actors, batch.groups, strict=True):
+            actions.append(actor.act(group.agent_ids, group.rows))
+            self.steps += int(np.count_nonzero(group.rows.live))
+        ids = [group.agent_ids for group in batch.groups]
+        if len(actions) == 1:
+            self.vec.send(actions[0], ids[0])
+        else:
+            self.vec.send(tuple(actions), tuple(ids))

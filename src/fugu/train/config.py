@@ -1,0 +1,128 @@
+"""All settings of a training run, in the order in which layers of them win."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fugu.algos.ppo import PPOConfig
+from fugu.core.config import Tree, from_tree, merge, read_toml
+from fugu.core.errors import UsageError
+from fugu.envs import suite
+from fugu.policies.config import PolicyConfig
+
+PRESETS: dict[str, Tree] = {
+    "classic": {
+        "train": {
+            "gamma": 0.99,
+            "lambda_": 0.95,
+            "rho_clip": 1.0,
+            "c_clip": 1.0,
+            "alpha": 1.0,
+            "beta": 0.0,
+            "clip": 0.1,
+            "value_clip": 0.1,
+            "entropy_coefficient": 0.01,
+            "value_coefficient": 0.5,
+            "learning_rate": 2.5e-4,
+            "optimiser": "adamw",
+            "max_gradient_norm": 0.5,
+            "epochs": 4,
+            "reward_clip": 1.0,
+        }
+    }
+}
+
+
+@dataclass(frozen=True)
+class TrainConfig(PPOConfig):
+    """How to learn."""
+
+    total_steps: int = 1_000_000
+    """Agent steps of the whole run."""
+    optimiser: Literal["adamw", "muon", "muon_torch"] = "adamw"
+    """Which optimiser."""
+    learning_rate: float = 0.003
+    """Of the optimiser, at its height."""
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """How the learning rate falls."""
+    final_learning_rate: float = 0.0
+    """What it falls to, as a share of its height."""
+    warmup: float = 0.0
+    """Share of the run in which it rises from 0."""
+    weight_decay: float = 0.0
+    """How much weights shrink."""
+
+
+@dataclass(frozen=True)
+class VecConfig:
+    """How environments are run."""
+
+    num_envs: int = 0
+    """Copies; 0: as many as give 64 agents."""
+    backend: Literal["auto", "serial", "threads", "process", "native"] = "auto"
+    """Who steps them."""
+    num_workers: int | None = None
+    """Threads or processes; as many as there are cores if not given."""
+    batch_size: int | None = None
+    """Environments of a batch; all if not given."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is kept of a run."""
+
+    folder: Path = Path("runs")
+    """Where runs are."""
+    name: str | None = None
+    """Of this run; made of the environment and the time if not given."""
+    checkpoint_seconds: float = 60.0
+    """Time between checkpoints."""
+    keep: int = 3
+    """Checkpoints to keep, beside the best."""
+    tensorboard: bool = False
+    """Write for TensorBoard too."""
+    wandb: bool = False
+    """Write for Weights & Biases too."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run."""
+
+    env: str = ""
+    """What to train on: any name that `fugu.make` takes."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment."""
+    seed: int = 0
+    """Root of all chance."""
+    device: str = "cpu"
+    """Where policies live: cpu, cuda, mps."""
+    train: TrainConfig = TrainConfig()
+    vec: VecConfig = VecConfig()
+    policy: PolicyConfig = PolicyConfig()
+    run: RunConfig = RunConfig()
+
+
+def resolve_config(
+    env: str,
+    *,
+    preset: str | None = None,
+    files: tuple[str | Path, ...] = (),
+    overrides: Tree | None = None,
+) -> Config:
+    """The settings of a run: defaults < the environment's own < preset < files < overrides."""
+    if preset is not None and preset not in PRESETS:
+        raise UsageError(f"preset: given {preset!r}; allowed: {', '.join(PRESETS)}.")
+    layers = [env_settings(env), PRESETS[preset] if preset else {}, *map(read_toml, files)]
+    return from_tree(Config, merge(*layers, overrides or {}, {"env": env}))
+
+
+def env_settings(env: str) -> Tree:
+    """What an environment's own file says of its training; empty if it has none."""
+    path = suite.find(env) or (env if env.endswith(suite.SUFFIXES) else "")
+    hints = Path(path).with_suffix(".toml") if path else None
+    if hints is None or not hints.is_file():
+        return {}
+    return {key: value for key, value in read_toml(hints).items() if key != "sweep"}

@@ -1,0 +1,265 @@
+"""A training session: a run's folder, its trainer, and everybody who wants to know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fugu.core.config import Tree, from_tree, merge, to_tree
+from fugu.core.errors import UsageError
+from fugu.policies.policy import Policy
+from fugu.store.checkpoint import load_checkpoint
+from fugu.store.run import Run
+from fugu.track.combine import CombinedSink
+from fugu.track.dashboard import Dashboard
+from fugu.track.jsonl import JsonlSink
+from fugu.track.sinks import Sink
+from fugu.track.snapshot import Snapshot
+from fugu.train.config import Config, resolve_config
+from fugu.train.trainer import DivergedError, Progress, Trainer, stops_on_signals
+
+Callback = Callable[[Trainer, Progress], None]
+RECENT = 100  # episodes that a score is the mean of
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a session.
+
+    Attributes:
+        run: Its folder; None if nothing was kept.
+        policies: As they are now, one for each group of agents.
+        steps: Agent steps so far.
+        seconds: Of this session.
+        score: Mean return of the last episodes; None if none ended.
+        status: "finished", or "stopped" by a signal or a callback.
+        signals: That came.
+    """
+
+    run: Run | None
+    policies: list[Policy]
+    steps: int
+    seconds: float
+    score: float | None
+    status: str
+    signals: tuple[int, ...] = ()
+
+
+def train(
+    env: str,
+    *,
+    preset: str | None = None,
+    config: str | Path | None = None,
+    keep: bool = True,
+    show: bool = True,
+    callbacks: Iterable[Callback] = (),
+    init_from: str | Path | None = None,
+    **sections: Any,
+) -> Result:
+    """Train policies on an environment.
+
+    Args:
+        env: Any name that `fugu.make` takes.
+        preset: A named set of settings, such as "classic".
+        config: A TOML file of settings.
+        keep: Whether to keep the run: its metrics and checkpoints, in `runs/`.
+        show: Show the dashboard.
+        callbacks: Called with the trainer and how it stands after every update; setting
+            `trainer.stopping` ends the session.
+        init_from: A run whose policies to begin with.
+        **sections: Settings by section: `train={"learning_rate": 0.01}`, `seed=1`, `vec={...}`,
+            `policy={"core": "lstm"}`, `env_kwargs={...}`.
+
+    >>> result = train("bandit", train={"total_steps": 2000}, keep=False, show=False)
+    >>> result.status, result.steps >= 2000
+    ('finished', True)
+    """
+    files = () if config is None else (config,)
+    cfg = resolve_config(env, preset=preset, files=files, overrides=sections)
+    run = None
+    if keep:
+        run = Run.create(cfg.run.folder, cfg.run.name, cfg.env, _plain(to_tree(cfg)))
+    session = Session(cfg, run, show, tuple(callbacks))
+    session.init_from = None if init_from is None else Run.open(init_from, cfg.run.folder)
+    return session.run()
+
+
+def resume(
+    run: str | Path | Run,
+    *,
+    root: str | Path = "runs",
+    show: bool = True,
+    callbacks: Iterable[Callback] = (),
+    overrides: Tree | None = None,
+) -> Result:
+    """Go on with a run from its last checkpoint, exactly as it would have gone on.
+
+    Args:
+        run: Its name, its folder, or "latest".
+        root: Where runs are.
+        show: Show the dashboard.
+        callbacks: As of `train`.
+        overrides: Settings to change, such as a larger `train.total_steps`.
+    """
+    found = run if isinstance(run, Run) else Run.open(run, root)
+    cfg = from_tree(Config, merge(found.config, overrides or {}))
+    return Session(cfg, found, show, tuple(callbacks), resumes=True).run()
+
+
+class Session:
+    """Runs a trainer and keeps what comes of it.
+
+    Attributes:
+        init_from: A run whose policies to begin with.
+    """
+
+    init_from: Run | None = None
+
+    def __init__(
+        self,
+        cfg: Config,
+        run: Run | None,
+        show: bool,
+        callbacks: tuple[Callback, ...],
+        *,
+        resumes: bool = False,
+    ) -> None:
+        self.cfg, self._run, self._show, self._callbacks = cfg, run, show, callbacks
+        self._resumes = resumes
+        self._recent: list[tuple[float, float]] = []  # episodes, and the sum of their returns
+        self._saved_at = time.monotonic()
+        self._episodes: dict[str, float] = {}
+
+    def run(self) -> Result:
+        """To the end, or until it is stopped; the run's folder then says how it ended."""
+        began = time.perf_counter()
+        trainer = Trainer(self.cfg)
+        with ExitStack() as stack:
+            stack.callback(trainer.close)
+            first = self._restore(trainer) if self._resumes else None
+            if self.init_from is not None:
+                trainer.load_policies(load_checkpoint(_last(self.init_from)))
+            sink = stack.enter_context(closing(self._sinks(first)))
+            name = self._run.name if self._run else self.cfg.env
+            dashboard = None
+            if self._show:
+                dashboard = stack.enter_context(Dashboard(self.cfg.train.total_steps, name))
+            signals = stack.enter_context(stops_on_signals(trainer))
+            try:
+                trainer.run(lambda progress: self._after(trainer, progress, sink, dashboard))
+            except DivergedError:
+                self._mark("failed")
+                raise
+            finished = trainer.steps >= self.cfg.train.total_steps
+            self._save(trainer)
+            status = "finished" if finished else "stopped"
+            self._mark(status)
+            return Result(
+                self._run,
+                trainer.policies,
+                trainer.steps,
+                time.perf_counter() - began,
+                self.score,
+                status,
+                tuple(signals),
+            )
+
+    @property
+    def score(self) -> float | None:
+        """Mean return of about the last hundred episodes; None before the first ended."""
+        count = sum(episodes for episodes, _ in self._recent)
+        return sum(total for _, total in self._recent) / count if count else None
+
+    def _after(
+        self, trainer: Trainer, progress: Progress, sink: Sink, dashboard: Dashboard | None
+    ) -> None:
+        self._note(progress.episodes)
+        metrics = {
+            "updates": float(progress.updates),
+            "steps_per_second": progress.steps_per_second,
+            **{f"loss/{name}": value for name, value in progress.losses.items()},
+            **{f"seconds/{name}": value for name, value in progress.phases.items()},
+            **progress.episodes,
+        }
+        sink.write(progress.steps, metrics)
+        if dashboard is not None:
+            dashboard.update(
+                Snapshot(
+                    progress.steps,
+                    progress.steps_per_second,
+                    progress.phases,
+                    progress.losses,
+                    self._episodes,
+                )
+            )
+        for callback in self._callbacks:
+            callback(trainer, progress)
+        if time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds:
+            self._save(trainer)
+
+    def _note(self, episodes: Mapping[str, float]) -> None:
+        if not episodes:
+            return
+        self._episodes |= episodes
+        count = episodes["episodes"]
+        self._recent.append((count, count * episodes["episode_return"]))
+        while len(self._recent) > 1 and sum(n for n, _ in self._recent[1:]) >= RECENT:
+            del self._recent[0]
+
+    def _save(self, trainer: Trainer) -> None:
+        self._saved_at = time.monotonic()
+        if self._run is None:
+            return
+        tensors, state = trainer.checkpoint()
+        state["recent"] = [list(pair) for pair in self._recent]
+        self._run.save(trainer.steps, tensors=tensors, state=state, score=self.score)
+        self._run.prune(self.cfg.run.keep)
+
+    def _restore(self, trainer: Trainer) -> int:
+        assert self._run is not None
+        checkpoint = load_checkpoint(_last(self._run))
+        trainer.restore(checkpoint)
+        self._recent = [(float(n), float(total)) for n, total in checkpoint.state["recent"]]
+        self._mark("running")
+        return trainer.steps
+
+    def _sinks(self, first: int | None) -> CombinedSink:
+        if self._run is None:
+            return CombinedSink([])
+        sinks: list[Sink] = [JsonlSink(self._run.metrics_path, first)]
+        if self.cfg.run.tensorboard:
+            from fugu.track.tensorboard import TensorboardSink
+
+            sinks.append(TensorboardSink(self._run.folder / "tensorboard", first))
+        if self.cfg.run.wandb:
+            from fugu.track.wandb import WandbSink
+
+            sinks.append(WandbSink(self._run.folder, name=self._run.name, config=self._run.config))
+        return CombinedSink(sinks)
+
+    def _mark(self, status: str) -> None:
+        if self._run is not None:
+            self._run.mark(status)
+
+
+def _last(run: Run) -> Path:
+    path = run.latest()
+    if path is None:
+        raise UsageError(
+            f"run: given {run.name!r}, which has no checkpoint yet; allowed: a run that has one. "
+            "Train it anew."
+        )
+    return path
+
+
+def _plain(tree: Any) -> Any:
+    """Values as JSON has them."""
+    if isinstance(tree, Mapping):
+        return {key: _plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    return str(tree) if isinstance(tree, Path) else tree

@@ -1,0 +1,77 @@
+"""Settings of runs: where they come from, which ones win, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fugu.cli.main import main
+from fugu.core.errors import UsageError
+from fugu.train.config import resolve_config
+from fugu.train.session import train
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    assert resolve_config("memory").policy.core == "lstm"  # the environment's own file
+    file = tmp_path / "mine.toml"
+    file.write_text("[train]\ngamma = 0.9\nclip = 0.3\n[policy]\ncore = 'gru'\n")
+    cfg = resolve_config(
+        "memory", preset="classic", files=(file,), overrides={"train": {"clip": 0.25}}
+    )
+    assert (cfg.policy.core, cfg.train.gamma, cfg.train.clip) == ("gru", 0.9, 0.25)
+    assert (cfg.train.learning_rate, cfg.train.reward_clip) == (2.5e-4, 1.0)
+
+
+def test_flags_are_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--train.learning-rate", "0.01", "--vec.num-workers", "2", "--policy.core", "lstm"]
+    more = ["--env.gravity", "5", "--train.lambda=0.9", "--dry-run", "--seed", "4"]
+    assert main(["train", "cartpole", *flags, *more]) == 0
+    shown = capsys.readouterr().out
+    for line in ("learning_rate = 0.01", "core = 'lstm'", "{'gravity': 5}", "lambda_ = 0.9"):
+        assert line in shown
+    assert "seed = 4" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--train.learning-rat", "1"], "nearest: train.learning_rate"),
+        (["--train.learning-rate", "fast"], "given 'fast'; allowed: a number"),
+        (["--train.gamma", "2"], "train.gamma: given 2.0; allowed: 0 to 1"),
+        (["--policy.core", "rnn"], "policy.core: given 'rnn'; allowed: none"),
+        (["--sed", "1"], "no such option; allowed: --preset"),
+        (["--preset", "best"], "preset: given 'best'; allowed: classic"),
+        (["--config", "nowhere.toml"], "a file that exists"),
+        (["--env.gravty", "1"], "Did you mean 'gravity'"),
+        (["other"], "allowed: one environment"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "cartpole", *flags, "--quiet"]) in (1, 2)
+    assert message in capsys.readouterr().err
+
+
+def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for flag in ("--train.gamma (0.99)  Discount", "--vec.num-envs", "--policy.core", "--run.keep"):
+        assert flag in shown
+
+
+def test_init_from_takes_the_policy_alone(tmp_path: Path) -> None:
+    options = {"show": False, "vec": {"num_envs": 8}, "run": {"folder": tmp_path}}
+    first = train("bandit", train={"total_steps": 4000}, **options)
+    assert first.run is not None
+    again = train(
+        "bandit",
+        train={"total_steps": 300, "learning_rate": 0.0},
+        init_from=first.run.folder,
+        **options,
+    )
+    one, other = first.policies[0].state_dict(), again.policies[0].state_dict()
+    assert all((one[name] == other[name]).all() for name in one)
+    with pytest.raises(UsageError, match="init-from"):
+        train("cartpole", train={"total_steps": 300}, init_from=first.run.folder, **options)
