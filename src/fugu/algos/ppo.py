@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fugu.algos.ppo_loss import fused_ppo_loss
+from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments
 from fugu.native.advantage import advantages as compute_advantages
@@ -52,7 +54,7 @@ class PPOConfig:
     """How far a ratio may go from 1 before it is cut."""
     value_clip: float = 0.2
     """How far a value may go from what it was, for the clipped value loss."""
-    value_loss: Literal["clipped", "huber", "squared"] = "huber"
+    value_loss: Literal["clipped", "huber", "mse"] = "huber"
     """How values are fitted."""
     huber_delta: float = 10.0
     """Where the Huber loss becomes linear."""
@@ -60,8 +62,8 @@ class PPOConfig:
     """Weight of the value loss."""
     entropy_coefficient: float = 0.01
     """Weight of the entropy bonus, at the start."""
-    final_entropy_coefficient: float | None = None
-    """The same at the end, reached linearly; as at the start if not given."""
+    final_entropy_coefficient: float | None = 0.0
+    """The same at the end, reached linearly; "none": as at the start."""
     normalise_advantages: bool = True
     """Whether a minibatch's advantages are centred and scaled."""
     alpha: float = 0.0
@@ -104,51 +106,31 @@ class Minibatch:
     weights: Tensor  # 0 where a step does not count
 
 
-def ppo_loss(
-    policy: Policy, batch: Minibatch, cfg: PPOConfig, entropy_coefficient: float, count: Tensor
-) -> tuple[Tensor, Tensor, Metrics]:
-    """The loss of a minibatch, the new ratios, and sums for the record.
+def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: float) -> PpoLoss:
+    """The loss of some rows, the new ratios, and sums for the record.
 
-    All means are sums over `count`, so that losses of a minibatch's parts add up to its own.
+    It is a sum over `normaliser`, so that losses of a minibatch's parts add up to its own.
     """
     params, values = policy.forward_segments(batch.observations, batch.states, batch.resets)
-    new, entropies = policy.distribution.evaluate(params, batch.samples, batch.masks)
-    counts = batch.weights > 0
-    zero = torch.zeros((), device=new.device)
-    log_ratios = torch.where(counts, new - batch.old_log_probabilities, zero)
-    ratios = log_ratios.exp()
-    advantage = torch.where(counts, batch.advantages, zero)
-    bound = ratios.clamp(1 - cfg.clip, 1 + cfg.clip)
-    objective = torch.minimum(ratios * advantage, bound * advantage)
-    fitted = torch.where(counts, values[..., 0].float(), zero)
-    value_loss = _value_loss(fitted, batch, counts, cfg)
-    entropy = torch.where(counts, entropies, zero)
-    parts = -objective + cfg.value_coefficient * value_loss - entropy_coefficient * entropy
-    loss = (batch.weights * parts).sum() / count
-    with torch.no_grad():
-        inside = counts.float()
-        metrics = {
-            "policy_loss": -(inside * objective).sum() / count,
-            "value_loss": (inside * value_loss).sum() / count,
-            "entropy": entropy.sum() / count,
-            "approx_kl": (inside * (ratios - 1 - log_ratios)).sum() / count,
-            "clip_fraction": (inside * ((ratios - 1).abs() > cfg.clip)).sum() / count,
-        }
-    return loss, ratios.detach(), metrics
-
-
-def _value_loss(values: Tensor, batch: Minibatch, counts: Tensor, cfg: PPOConfig) -> Tensor:
-    """Of each step, half the squared error or the like."""
-    zero = torch.zeros((), device=values.device)
-    target = torch.where(counts, batch.returns, zero)
-    error = values - target
-    if cfg.value_loss == "huber":
-        return nn.functional.huber_loss(values, target, reduction="none", delta=cfg.huber_delta)
-    if cfg.value_loss == "squared":
-        return 0.5 * error.square()
-    old = torch.where(counts, batch.old_values, zero)
-    near = old + (values - old).clamp(-cfg.value_clip, cfg.value_clip)
-    return 0.5 * torch.maximum(error.square(), (near - target).square())
+    distribution = policy.distribution
+    arguments: dict[str, Any] = {
+        "params": params.flatten(0, 1),
+        "values": values.flatten(0, 1)[:, 0],
+        "choices": distribution.choices,
+        "continuous": distribution.num_continuous,
+        "samples": batch.samples.flatten(0, 1),
+        "old_log_probs": batch.old_log_probabilities.flatten(),
+        "advantages": batch.advantages.flatten(),
+        "old_values": batch.old_values.flatten(),
+        "returns": batch.returns.flatten(),
+        "weights": batch.weights.flatten(),
+        "masks": None if batch.masks is None else batch.masks.flatten(0, 1),
+        "normaliser": normaliser,
+        "cfg": cfg,
+    }
+    if distribution.squashes:
+        return ppo_loss_reference(**arguments, evaluate=distribution.evaluate)
+    return fused_ppo_loss(**arguments)
 
 
 class PPO:
@@ -248,21 +230,31 @@ class PPO:
         if cfg.normalise_advantages and valid.any():
             inside = centred[valid]
             centred = (centred - inside.mean()) / (inside.std() + 1e-8)
-        count = torch.tensor(float(max(1, valid.sum())))
+        count = float(max(1, valid.sum()))
+        loss_cfg = PpoLossConfig(
+            cfg.clip,
+            cfg.value_loss,
+            cfg.value_clip,
+            cfg.huber_delta,
+            cfg.value_coefficient,
+            entropy,
+        )
         self.optimiser.zero_grad(set_to_none=True)
         totals: Metrics = {}
         rows_at_once = max(1, cfg.microbatch // cfg.horizon)
         for begin in range(0, len(chosen), rows_at_once):
             part = slice(begin, begin + rows_at_once)
             batch = data.minibatch(chosen[part], weights[part], centred[:, part], advantages)
-            loss, new, metrics = ppo_loss(self.policy, batch, cfg, entropy, count)
+            loss, new, metrics = ppo_loss(self.policy, batch, loss_cfg, count)
             loss.backward()  # type: ignore[no-untyped-call]
-            ratios[:, chosen[part]] = new.cpu().numpy().T
+            ratios[:, chosen[part]] = new.view(-1, cfg.horizon).cpu().numpy().T
             for name, value in metrics.items():
                 totals[name] = totals.get(name, torch.zeros(())) + value.cpu()
         norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
         self.optimiser.step()
-        return totals | {"gradient_norm": norm.detach().cpu()}
+        del totals["rows"]
+        told = {name: value / count for name, value in totals.items()}
+        return told | {"gradient_norm": norm.detach().cpu().double()}
 
 
 class _Rows:

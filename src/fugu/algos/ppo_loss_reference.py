@@ -6,7 +6,7 @@ It runs on any device and in float64 too, and serves wherever the kernel cannot.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,6 +17,9 @@ from torch.nn.functional import huber_loss
 from fugu.native.arrays import refuse
 
 ValueLoss = Literal["clipped", "huber", "mse"]
+
+
+Evaluate = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,13 @@ def ppo_loss_reference(
     masks: Tensor | None = None,
     cfg: PpoLossConfig | None = None,
     threads: int = 0,
+    evaluate: Evaluate | None = None,
 ) -> PpoLoss:
-    """As `fugu.algos.ppo_loss.fused_ppo_loss`, by torch's own operations."""
+    """As `fugu.algos.ppo_loss.fused_ppo_loss`, by torch's own operations.
+
+    `evaluate` gives the log-probabilities and entropies of samples, for distributions that are no
+    plain categoricals and normals.
+    """
     del threads  # torch has its own
     cfg = cfg or PpoLossConfig()
     dtype = torch.float64 if params.dtype == torch.float64 else torch.float32
@@ -88,7 +96,10 @@ def ppo_loss_reference(
     advantages, old_values, returns = rows(advantages), rows(old_values), rows(returns)
     if masks is not None:
         masks = masks.bool() | ~counts[:, None]
-    log_probs, entropies = _evaluate(params, samples, masks, choices, continuous)
+    if evaluate is None:
+        log_probs, entropies = _evaluate(params, samples, masks, choices, continuous)
+    else:
+        log_probs, entropies = evaluate(params, samples, masks)
 
     log_ratios = torch.where(counts, log_probs - rows(old_log_probs), 0.0)
     ratios = log_ratios.exp()

@@ -87,6 +87,16 @@ class ActionDistribution(nn.Module):
         self.num_params = self.num_outputs + self.num_continuous
         self._set_squashing()
 
+    @property
+    def choices(self) -> list[int]:
+        """How many choices each discrete head has."""
+        return [int(count) for count in self._counts]
+
+    @property
+    def squashes(self) -> bool:
+        """Whether a dimension is squashed; all are plain normals otherwise."""
+        return bool(self._squashed.any())
+
     def _set_squashing(self) -> None:
         squashed = [part.squashed for part in self._writer.numbers]
         halves = [part.half[part.squashed] for part in self._writer.numbers]

@@ -99,10 +99,10 @@ class Config:
     """Root of all chance."""
     device: str = "cpu"
     """Where policies live: cpu, cuda, mps."""
-    train: TrainConfig = TrainConfig()
-    vec: VecConfig = VecConfig()
-    policy: PolicyConfig = PolicyConfig()
-    run: RunConfig = RunConfig()
+    train: TrainConfig = field(default_factory=TrainConfig)
+    vec: VecConfig = field(default_factory=VecConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    run: RunConfig = field(default_factory=RunConfig)
 
 
 def resolve_config(

@@ -1,4 +1,4 @@
-"""Reward scale: rewards in units of how much returns vary, so that one set of settings fits many."""
+"""Reward scale: rewards in units of how much returns vary, so that settings fit many tasks."""
 
 from __future__ import annotations
 

@@ -1,0 +1,120 @@
+"""PPO learns, with its defaults; and what it needs for that, taken away, is missed.
+
+Seeds, steps and thresholds are fixed; scores are means over the last hundred episodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fugu.data.segments import Segments
+from fugu.train.session import Result, train
+
+pytestmark = pytest.mark.timeout(280)
+SANITY = {  # name: steps, the score to reach, what chance gets
+    "bandit": (40_000, 0.85, 0.3),
+    "password": (60_000, 0.9, 0.04),
+    "stochastic": (60_000, 0.85, 0.0),
+    "squared": (100_000, 0.8, 0.2),
+    "multiagent": (40_000, 0.95, 0.5),
+    "spaces": (100_000, 0.9, 0.5),
+    "continuous": (100_000, 48.0, 10.0),
+    "masked": (60_000, 14.0, 8.5),
+    "memory": (60_000, 0.9, 0.5),
+}
+
+
+def learn(env: str, steps: int, **settings: Any) -> Result:
+    sections = {"seed": 1, **settings}
+    sections["train"] = {"total_steps": steps, **sections.get("train", {})}
+    return train(env, keep=False, show=False, **sections)
+
+
+@pytest.mark.parametrize("name", SANITY)
+def test_sanity_environments_are_solved(name: str) -> None:
+    steps, score, chance = SANITY[name]
+    result = learn(name, steps)
+    assert result.score is not None
+    assert result.score >= score
+    untrained = learn(name, 3000, train={"learning_rate": 0.0})
+    assert untrained.score is not None
+    assert untrained.score <= max(chance, 0.75 * score)
+
+
+def test_memory_needs_memory() -> None:
+    result = learn("memory", 60_000, policy={"core": "none"})
+    assert result.score is not None
+    assert result.score <= 0.6
+
+
+@pytest.mark.parametrize("core", ["gru", "mingru", "transformer"])
+def test_other_cores_remember_too(core: str) -> None:
+    steps = {"transformer": 40_000}.get(core, 60_000)
+    result = learn("memory", steps, policy={"core": core, "window": 8})
+    assert result.score is not None
+    assert result.score >= 0.9
+
+
+def value_of_the_truncated_state() -> float:
+    found: list[Any] = []
+
+    def look(trainer: Any, progress: Any) -> None:
+        found[:] = [trainer]
+
+    result = train(
+        "truncated",
+        keep=False,
+        show=False,
+        seed=1,
+        train={"total_steps": 60_000, "gamma": 0.9},
+        callbacks=[look],
+    )
+    (policy,) = result.policies
+    with torch.no_grad():
+        _, values, _ = policy(torch.ones(1, 1), policy.initial_state(1))
+    return float(values[0, 0]) * float(found[0]._actors[0].scale.divisor)
+
+
+def test_truncated_episodes_are_worth_what_would_have_come() -> None:
+    assert value_of_the_truncated_state() == pytest.approx(10.0, rel=0.05)  # 1 / (1 - 0.9)
+
+
+def test_a_truncation_taken_for_an_end_biases_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    earn = Segments.earn
+
+    def mistaken(self: Any, agents: Any, rewards: Any, ends: Any, cuts: Any, *rest: Any) -> None:
+        earn(self, agents, rewards, ends | cuts, np.zeros_like(cuts), *rest)
+
+    monkeypatch.setattr(Segments, "earn", mistaken)
+    assert value_of_the_truncated_state() < 8.0
+
+
+def test_cartpole_is_balanced() -> None:
+    result = learn("cartpole", 250_000)
+    assert result.score is not None
+    assert result.score >= 475
+
+
+def test_gymnasiums_cartpole_is_balanced_through_processes() -> None:
+    settings = {"vec": {"num_envs": 64, "backend": "process", "num_workers": 2}}
+    result = learn("CartPole-v1", 200_000, **settings)
+    assert result.score is not None
+    assert result.score >= 400
+
+
+@pytest.mark.parametrize("optimiser", ["muon", "muon_torch"])
+def test_muon_learns(optimiser: str) -> None:
+    settings = {"optimiser": optimiser, "learning_rate": 0.02}
+    result = learn("cartpole", 200_000, train=settings)
+    assert result.score is not None
+    assert result.score >= 400
+
+
+def test_prioritised_segments_learn() -> None:
+    result = learn("password", 60_000, train={"alpha": 0.8})
+    assert result.score is not None
+    assert result.score >= 0.9
