@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 .PHONY: train test test-all check format lint sanitize bench peers setup clean
 
 train: setup
-	$(BIN)/python examples/emulation_tour.py
+	$(BIN)/fugu train breakout
 
 test: setup $(GYMNASIUMS:%=.cache/gymnasium-%)
 	$(PYTEST) -m "not slow"

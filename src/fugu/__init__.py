@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fugu.envs import emulate as emulate
     from fugu.envs.checking import check as check
     from fugu.spaces import Layout as Layout
+    from fugu.training.session import resume as resume
+    from fugu.training.session import train as train
     from fugu.vector import Vector as Vector
     from fugu.vector import make as make
 
@@ -29,6 +31,8 @@ _HOMES = {
     "check": "fugu.envs.checking",
     "emulate": "fugu.envs",
     "make": "fugu.vector",
+    "resume": "fugu.training.session",
+    "train": "fugu.training.session",
 }
 
 __all__ = ["__version__", *_HOMES]

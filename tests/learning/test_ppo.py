@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fugu.data.segments import Segments
-from fugu.train.session import Result, train
+from fugu.training.session import Result, train
 
 pytestmark = pytest.mark.timeout(280)
 SANITY = {  # name: steps, the score to reach, what chance gets

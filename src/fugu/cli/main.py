@@ -20,6 +20,7 @@ from fugu.cli.autotune import Autotune
 from fugu.cli.check import Check
 from fugu.cli.doctor import Doctor
 from fugu.cli.env import Env
+from fugu.cli.evaluate import Evaluate
 from fugu.cli.play import Play
 from fugu.cli.record import Record
 from fugu.cli.runs import Runs
@@ -38,6 +39,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Callable[..., Command]] = {
     "train": Train,
     "resume": Resume,
+    "eval": Evaluate,
     "doctor": Doctor,
     "check": Check,
     "autotune": Autotune,

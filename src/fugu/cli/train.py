@@ -68,8 +68,8 @@ class Train:
 
     def run(self) -> int:
         """Train; 0 if it went to the end."""
-        from fugu.train.config import resolve_config
-        from fugu.train.session import train
+        from fugu.training.config import resolve_config
+        from fugu.training.session import train
 
         files = () if self.config is None else (self.config,)
         cfg = resolve_config(self.env, preset=self.preset, files=files, overrides=self.tree)
@@ -118,7 +118,7 @@ class Resume:
 
     def run(self) -> int:
         """Train on; 0 if it went to the end."""
-        from fugu.train.session import resume
+        from fugu.training.session import resume
 
         result = resume(self.run_name, root=self.runs, show=not self.quiet, overrides=self.tree)
         report(result)
@@ -178,7 +178,7 @@ def _plain_options(
 
 def settings_help() -> str:
     """Every setting, its default and what it is."""
-    from fugu.train.config import Config
+    from fugu.training.config import Config
 
     lines = []
     hints = typing.get_type_hints(Config)

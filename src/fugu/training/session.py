@@ -19,8 +19,8 @@ from fugu.track.dashboard import Dashboard
 from fugu.track.jsonl import JsonlSink
 from fugu.track.sinks import Sink
 from fugu.track.snapshot import Snapshot
-from fugu.train.config import Config, resolve_config
-from fugu.train.trainer import DivergedError, Progress, Trainer, stops_on_signals
+from fugu.training.config import Config, resolve_config
+from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_signals
 
 Callback = Callable[[Trainer, Progress], None]
 RECENT = 100  # episodes that a score is the mean of

@@ -23,9 +23,9 @@ from fugu.core.seeding import derive
 from fugu.data.segments import Segments, SegmentShape
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import Checkpoint
-from fugu.train.collect import Actor, Collector
-from fugu.train.config import Config
-from fugu.train.normalise import RewardScale
+from fugu.training.collect import Actor, Collector
+from fugu.training.config import Config
+from fugu.training.normalise import RewardScale
 from fugu.vector import Vector, make
 
 ENVIRONMENTS, SAMPLING, ROWS, WEIGHTS = range(4)  # branches of the seed tree

@@ -8,8 +8,8 @@ import pytest
 
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
-from fugu.train.config import resolve_config
-from fugu.train.session import train
+from fugu.training.config import resolve_config
+from fugu.training.session import train
 
 
 def test_later_layers_win(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fugu.data.segments import Segments
 from fugu.envs.contract import Buffers
 from fugu.policies.policy import Policy
-from fugu.train.normalise import RewardScale
+from fugu.training.normalise import RewardScale
 from fugu.vector import Batch, Vector
 from fugu.vector.native_crew import EpisodeInfos
 

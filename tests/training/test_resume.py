@@ -17,7 +17,7 @@ from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.track.jsonl import read_metrics
-from fugu.train.session import resume, train
+from fugu.training.session import resume, train
 
 pytestmark = pytest.mark.timeout(200)
 SMALL: dict[str, Any] = {"total_steps": 6 * 512, "horizon": 16}
