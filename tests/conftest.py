@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-for folder in (
-    ".",
-    "envs",
-    "native",
-    "vector",
-):  # for tests/strategies.py, tests/envs/toys.py and their like
+# Tests run side by side: torch's threads would mostly wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# For tests/strategies.py, tests/envs/toys.py and their like.
+for folder in (".", "envs", "native", "vector"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 settings.register_profile(

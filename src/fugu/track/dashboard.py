@@ -15,12 +15,12 @@ from fugu.track.snapshot import History, Snapshot
 from fugu.track.text import duration, number, rate
 from fugu.track.usage import Meter
 
-REFRESH_SECONDS = 0.25
+REFRESH_SECONDS = 1.0  # a drawing takes some milliseconds, and less than 1 % is what it may cost
 PLAIN_SECONDS = 10.0
 
 
 class Dashboard:
-    """Shows snapshots of a run as they come, at most four a second.
+    """Shows snapshots of a run as they come, at most one a second.
 
     Where the output is no terminal, a plain line goes to stderr every ten seconds instead.
 

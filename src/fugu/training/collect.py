@@ -122,7 +122,7 @@ class Actor:
 
 
 class Collector:
-    """Steps a vector with its actors until every group's segments are full.
+    """Steps a vector with its actors until some group's segments are full.
 
     Environments step while the learner learns: the last actions of a collection are sent before
     its update, and what they earned is received after it.
@@ -144,8 +144,8 @@ class Collector:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Until all segments are full."""
-        while not all(actor.segments.full for actor in self.actors):
+        """Until some segments are full; groups whose agents act less often take longer."""
+        while not any(actor.segments.full for actor in self.actors):
             self.handle(self._held.pop(0) if self._held else self.vec.recv())
 
     def pause(self) -> dict[str, NDArray[Any]] | None:

@@ -118,6 +118,7 @@ class Trainer:
 
     def update(self) -> Progress:
         """Collect rows and learn from them."""
+        self._check({})  # somebody may have laid hands on the weights
         began, steps = time.perf_counter(), self.steps
         self.collector.collect()
         collected = time.perf_counter()
@@ -126,6 +127,8 @@ class Trainer:
         for actor, learner, group in zip(
             self._actors, self._learners, self.vec.groups, strict=True
         ):
+            if not actor.segments.full:
+                continue
             for parameters in learner.optimiser.param_groups:
                 parameters["lr"] = rate
             divisor = actor.scale.divisor if self.cfg.train.normalise_rewards else 1.0
@@ -144,6 +147,9 @@ class Trainer:
     def _check(self, losses: Mapping[str, float]) -> None:
         bad = [name for name, value in losses.items() if math.isnan(value)]
         bad = [name for name in bad if not name.endswith("explained_variance")]
+        for policy in self.policies:
+            if not all(torch.isfinite(weight).all() for weight in policy.parameters()):
+                bad.append("a weight")
         if bad:
             raise DivergedError(
                 f"training: given {', '.join(bad)} that is not a number after {self.steps} steps; "
