@@ -17,7 +17,7 @@ from fugu.core.errors import ActionError, UsageError
 from fugu.envs.building import BuildError, build
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.scaffold import write_scaffold
-from fugu.vector import WorkerError, make
+from fugu.vector import WorkerError, make, to_gymnasium
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -242,3 +242,16 @@ def test_zig_compiles_where_there_is_no_compiler(
     with make(str(library), 3) as vec:
         observations, _ = vec.reset(seed=1)
         assert observations[:, 0].tolist() == [0, 0, 0]
+
+
+def test_other_libraries_take_native_vectors() -> None:
+    envs = to_gymnasium(make("cartpole", 4))
+    envs.reset(seed=1)
+    ended = False
+    for _ in range(60):
+        *_, terminations, truncations, infos = envs.step(np.ones(4, int))
+        if terminations.any() or truncations.any():
+            ended = True
+            assert "final_obs" in infos
+    assert ended
+    envs.close()

@@ -1,0 +1,129 @@
+"""PPO's update: broken steps teach nothing, parts add up, ratios are written back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.ppo import PPO, PPOConfig
+from fugu.data.segments import Segments, SegmentShape
+from fugu.envs.contract import AgentGroup
+from fugu.policies.config import PolicyConfig
+from fugu.policies.policy import Policy, make_policy
+from fugu.spaces import Layout
+
+AGENTS, HORIZON = 8, 6
+CONFIG = PPOConfig(horizon=HORIZON, epochs=2, minibatches=2, microbatch=10_000)
+
+
+def group(action: Any) -> AgentGroup:
+    observation = Layout.of(spaces.Box(-9, 9, (3,)))
+    return AgentGroup("agent", tuple(range(AGENTS)), observation, Layout.of(action))
+
+
+def filled(space: AgentGroup, policy: Policy, spoil: float | None) -> Segments:
+    """Segments of random experience; what is broken holds `spoil`, if there is one."""
+    random = np.random.default_rng(5)
+    shape = SegmentShape(
+        AGENTS, AGENTS, HORIZON, policy.distribution.num_samples, policy.state_size
+    )
+    segments = Segments(space, shape)
+    everybody, yes = np.arange(AGENTS), np.ones(AGENTS, bool)
+    states = np.zeros((AGENTS, policy.state_size), np.float32)
+    for _ in range(HORIZON + 1):
+        observations = random.normal(size=(AGENTS, 3)).astype(np.float32)
+        with torch.no_grad():
+            params, values, _ = policy(torch.from_numpy(observations), torch.from_numpy(states))
+        samples, logs = policy.distribution.sample(params, None, random)
+        masks = np.ones((AGENTS, space.mask_width), bool)
+        segments.add(everybody, observations, masks, samples, logs, values[:, 0].numpy(), states)
+        rewards = random.normal(size=AGENTS).astype(np.float32)
+        valid = random.random(AGENTS) > 0.2
+        ended = random.random(AGENTS) < 0.1
+        segments.earn(everybody, rewards, ended, ~yes, valid, yes)
+    assert segments.full
+    if spoil is not None:
+        broken = ~segments.valid
+        segments.rewards[broken] = segments.log_probabilities[broken] = spoil
+        segments.final_values[broken] = spoil
+        segments.observations[broken.T] = segments.samples[broken.T] = spoil
+    return segments
+
+
+def updated(
+    action: Any, cfg: PPOConfig, spoil: float | None = None, core: Any = "none"
+) -> tuple[list[torch.Tensor], dict[str, float]]:
+    """The weights after an update."""
+    torch.manual_seed(0)
+    space = group(action)
+    policy = make_policy(space, PolicyConfig(hidden_size=16, core=core))
+    segments = filled(space, policy, spoil)
+    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    learner = PPO(policy, optimiser, cfg, np.random.default_rng(1))
+    told = learner.update(segments, 0.0)
+    return [weight.detach().clone() for weight in policy.parameters()], told
+
+
+ACTIONS = {
+    "discrete": spaces.Discrete(3),
+    "continuous": spaces.Box(-1, 1, (2,)),
+    "mixed": spaces.Dict(a=spaces.MultiDiscrete([2, 3]), b=spaces.Box(-1, 1, (1,))),
+}
+
+
+@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("spoil", [np.nan, np.inf])
+def test_broken_steps_change_no_weight_by_a_bit(action: str, core: str, spoil: float) -> None:
+    clean, _ = updated(ACTIONS[action], CONFIG, 0.0, core)
+    spoiled, told = updated(ACTIONS[action], CONFIG, spoil, core)
+    assert all(torch.equal(a, b) for a, b in zip(clean, spoiled, strict=True))
+    assert all(np.isfinite(value) for value in told.values())
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_parts_of_a_minibatch_add_up_to_it(action: str) -> None:
+    whole, _ = updated(ACTIONS[action], CONFIG)
+    parts, _ = updated(ACTIONS[action], replace(CONFIG, microbatch=HORIZON))
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_advantages_are_computed_anew_with_the_ratios_written_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import fugu.algos.ppo as module
+
+    seen: list[Any] = []
+    compute = module.compute_advantages
+
+    def noted(*args: Any, **named: Any) -> Any:
+        seen.append((named["ratios"].copy(), compute(*args, **named)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(module, "compute_advantages", noted)
+    updated(ACTIONS["discrete"], CONFIG)
+    ratios = [pair[0] for pair in seen]
+    assert (ratios[0] == 1).all()
+    assert (ratios[1] != 1).any()
+    assert not np.array_equal(seen[0][1], seen[1][1])
+
+
+@pytest.mark.parametrize("priorities", ["corrected", "published"])
+def test_rows_are_drawn_by_priority(priorities: Any) -> None:
+    plain, _ = updated(ACTIONS["discrete"], CONFIG)
+    drawn, told = updated(ACTIONS["discrete"], replace(CONFIG, alpha=0.8, priorities=priorities))
+    assert not all(torch.equal(a, b) for a, b in zip(plain, drawn, strict=True))
+    assert np.isfinite(told["policy_loss"])
+
+
+def test_an_update_ends_when_the_policy_has_gone_far_enough() -> None:
+    far, _ = updated(ACTIONS["discrete"], CONFIG)
+    near, _ = updated(ACTIONS["discrete"], replace(CONFIG, target_kl=1e-9))
+    assert not all(torch.equal(a, b) for a, b in zip(far, near, strict=True))
