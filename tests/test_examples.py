@@ -26,6 +26,13 @@ def test_the_emulation_tour(env: str) -> None:
     assert "every row came back exactly" in done.stdout
 
 
+def test_ppo_by_hand_balances_the_pole() -> None:
+    done = run("examples/ppo_by_hand.py")
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    assert float(last.rpartition(" ")[2]) >= 400
+
+
 @pytest.mark.parametrize("name", ["emulation", "import_time"])
 def test_a_benchmark_states_its_claims_and_keeps_them(name: str, tmp_path: Path) -> None:
     """Whether they are met is not asserted: a busy machine must not break the build."""

@@ -1,0 +1,64 @@
+"""PPO on CartPole from fugu's parts, without its trainer: the loop is yours to change.
+
+    python examples/ppo_by_hand.py
+
+Environments step in native threads, a policy acts, experience goes into segments, PPO learns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+import fugu
+from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.ppo import PPO, PPOConfig
+from fugu.data.segments import Segments, SegmentShape
+from fugu.policies.config import PolicyConfig
+from fugu.policies.policy import make_policy
+
+NUM_ENVS, TOTAL_STEPS = 64, 150_000
+
+
+def main() -> float:
+    """Train, and return the mean return of the last episodes."""
+    torch.manual_seed(0)
+    random = np.random.default_rng(0)
+    vec = fugu.make("cartpole", NUM_ENVS)
+    (group,) = vec.groups
+    policy = make_policy(group, PolicyConfig(hidden_size=64))
+    cfg = PPOConfig(horizon=32)
+    learner = PPO(policy, make_optimiser(policy, OptimiserConfig("adamw", 0.003)), cfg, random)
+    segments = Segments(group, SegmentShape(NUM_ENVS, NUM_ENVS, cfg.horizon, 1))
+    states = np.zeros((NUM_ENVS, 0), np.float32)  # of a policy without memory
+    returns: list[float] = []
+    vec.async_reset(seed=0)
+    for step in range(0, TOTAL_STEPS, NUM_ENVS):
+        batch = vec.recv()
+        rows, agents = batch.groups[0].rows, batch.agent_ids
+        returns += [info["episode_return"] for (info,) in batch.infos.values()]
+        segments.earn(
+            agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live
+        )
+        with torch.no_grad():
+            cut = rows.truncations  # worth what the last observation promises
+            _, final, _ = policy(torch.from_numpy(rows.final[cut]), torch.zeros(int(cut.sum()), 0))
+            segments.cut(agents[cut], final[:, 0].numpy())
+            params, values, _ = policy(torch.from_numpy(rows.observations), torch.zeros(64, 0))
+        samples, logs = policy.distribution.sample(params, None, random)
+        critic = values[:, 0].numpy()
+        segments.add(agents, rows.observations, rows.action_masks, samples, logs, critic, states)
+        vec.send(policy.distribution.to_rows(samples), agents)  # they step while we learn
+        if segments.full:
+            progress = step / TOTAL_STEPS
+            for parameters in learner.optimiser.param_groups:
+                parameters["lr"] = 0.003 * (1 - progress)
+            learner.update(segments, progress, reward_divisor=20.0)
+            if returns:
+                print(f"{step:7,} steps: mean return {np.mean(returns[-100:]):.1f}")
+    vec.close()
+    return float(np.mean(returns[-50:]))
+
+
+if __name__ == "__main__":
+    main()
