@@ -45,6 +45,7 @@ def test_flags_are_settings(capsys: pytest.CaptureFixture[str]) -> None:
         (["--config", "nowhere.toml"], "a file that exists"),
         (["--env.gravty", "1"], "Did you mean 'gravity'"),
         (["other"], "allowed: one environment"),
+        (["--device", "warp"], "device: given 'warp', which cannot be used here"),
     ],
 )
 def test_what_is_wrong_is_named(

@@ -71,7 +71,7 @@ class Trainer:
     """
 
     def __init__(self, cfg: Config) -> None:
-        self.cfg, self.device = cfg, torch.device(cfg.device)
+        self.cfg, self.device = cfg, find_device(cfg.device)
         self.vec = make_vector(cfg)
         self.updates, self.stopping = 0, False
         self._random = [
@@ -226,6 +226,20 @@ class Trainer:
     def close(self) -> None:
         """End the environments."""
         self.vec.close()
+
+
+def find_device(name: str) -> torch.device:
+    """The device of that name, if it is there."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(
+            f"device: given {name!r}, which cannot be used here ({reason}); allowed: cpu, or cuda "
+            "or mps where fugu doctor shows it."
+        ) from None
+    return device
 
 
 def make_vector(cfg: Config) -> Vector:
