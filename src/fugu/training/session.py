@@ -80,10 +80,7 @@ def train(
     """
     files = () if config is None else (config,)
     cfg = resolve_config(env, preset=preset, files=files, overrides=sections)
-    run = None
-    if keep:
-        run = Run.create(cfg.run.folder, cfg.run.name, cfg.env, _plain(to_tree(cfg)))
-    session = Session(cfg, run, show, tuple(callbacks))
+    session = Session(cfg, None, show, tuple(callbacks), keeps=keep)
     session.init_from = None if init_from is None else Run.open(init_from, cfg.run.folder)
     return session.run()
 
@@ -127,9 +124,10 @@ class Session:
         callbacks: tuple[Callback, ...],
         *,
         resumes: bool = False,
+        keeps: bool = False,
     ) -> None:
         self.cfg, self._run, self._show, self._callbacks = cfg, run, show, callbacks
-        self._resumes = resumes
+        self._resumes, self._keeps = resumes, keeps
         self._recent: list[tuple[float, float]] = []  # episodes, and the sum of their returns
         self._saved_at = time.monotonic()
         self._episodes: dict[str, float] = {}
@@ -140,9 +138,12 @@ class Session:
         trainer = Trainer(self.cfg)
         with ExitStack() as stack:
             stack.callback(trainer.close)
-            first = self._restore(trainer) if self._resumes else None
             if self.init_from is not None:
                 trainer.load_policies(load_checkpoint(_last(self.init_from)))
+            if self._keeps:  # now that nothing is wrong with the settings
+                folder, name = self.cfg.run.folder, self.cfg.run.name
+                self._run = Run.create(folder, name, self.cfg.env, _plain(to_tree(self.cfg)))
+            first = self._restore(trainer) if self._resumes else None
             sink = stack.enter_context(closing(self._sinks(first)))
             name = self._run.name if self._run else self.cfg.env
             dashboard = None
