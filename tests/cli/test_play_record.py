@@ -141,8 +141,10 @@ def test_players() -> None:
 def test_every_kind_of_action(name: str) -> None:
     game = game_of(name)
     generator = np.random.default_rng(0)
+    stepped = 0
     for _ in range(60):
-        game.step(generator.permutation(game.names)[: generator.integers(0, 3)].tolist())
+        stepped += game.step(generator.permutation(game.names)[: generator.integers(0, 3)].tolist())
+    assert game.steps == stepped > 0
 
 
 # ------------------------------------------------------------------ windows

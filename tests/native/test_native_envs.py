@@ -180,6 +180,8 @@ def test_random_settings_never_crash(name: str, data: st.DataObject) -> None:
         players = Players(vec, 2)
         for _ in range(30):
             step_all(vec, players)
+        for rows in vec._slab.rows:
+            assert not np.isnan(rows.rewards).any()
 
 
 def test_actions_outside_the_space_are_refused_with_their_name(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Environments that show every form that observations, actions and infos can have."""
+"""Environments that show every form that values can have, and what compares them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from strategies import value_of
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Equal trees and arrays; whether a lone integer is Python's or NumPy's does not matter."""
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, tuple | list):
+        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, np.ndarray) and a.ndim:
+        if not isinstance(b, np.ndarray) or (a.dtype, a.shape) != (b.dtype, b.shape):
+            return False
+        return all(map(equal, a, b)) if a.dtype == object else a.tobytes() == b.tobytes()
+    return bool(np.array_equal(a, b))
 
 
 def digest(value: Any) -> int:

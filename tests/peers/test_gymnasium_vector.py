@@ -20,7 +20,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peer_toys import Choices, Everything, Remembers, Talker
+from peer_toys import Choices, Everything, Remembers, Talker, equal
 from strategies import LIMIT, any_space, same, value_of
 from vector_toys import Herd, Walk
 
@@ -32,7 +32,6 @@ from fugu.vector import WorkerError, to_gymnasium
 from fugu.vector.gymnasium_adapter import ArrayTree, ValueTree, _structure_of
 
 ROOT = Path(__file__).parents[2]
-BACKENDS = ["serial", "process"]
 NUM_ENVS = 3
 pytestmark = pytest.mark.timeout(120)
 
@@ -73,11 +72,6 @@ def ours(
     return to_gymnasium(make, num_envs, backend=backend, **workers, **options)
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def talkers(backend: str) -> Iterator[tuple[SyncVectorEnv, Any]]:
     """Gymnasium's vector and ours, of the same environment."""
@@ -86,19 +80,6 @@ def talkers(backend: str) -> Iterator[tuple[SyncVectorEnv, Any]]:
     yield peer, vector
     peer.close()
     vector.close()
-
-
-def equal(a: Any, b: Any) -> bool:
-    """Equal trees and arrays; whether a lone integer is Python's or NumPy's does not matter."""
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
-    if isinstance(a, tuple | list):
-        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
-    if isinstance(a, np.ndarray) and a.ndim:
-        if not isinstance(b, np.ndarray) or (a.dtype, a.shape) != (b.dtype, b.shape):
-            return False
-        return all(map(equal, a, b)) if a.dtype == object else a.tobytes() == b.tobytes()
-    return bool(np.array_equal(a, b))
 
 
 def check_step(peer: VectorEnv[Any, Any, Any], vector: VectorEnv[Any, Any, Any]) -> Any:

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from peer_toys import Choices, Everything, Pushes, Remembers, Talker, digest
+from peer_toys import Choices, Everything, Pushes, Remembers, Talker, digest, equal
 from vector_toys import Herd
 
 import fugu
@@ -41,7 +41,6 @@ from fugu.vector import to_sb3
 from fugu.vector.sb3_spaces import ActionForm, ObservationForm
 
 ROOT = Path(__file__).parents[2]
-BACKENDS = ["serial", "process"]
 NUM_ENVS = 3
 pytestmark = pytest.mark.timeout(120)
 
@@ -70,11 +69,6 @@ def ours(
     return to_sb3(make, num_envs, backend=backend, **workers, **options)
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def talkers(backend: str) -> Iterator[tuple[DummyVecEnv, Any]]:
     """Stable-Baselines3's vector and ours, of the same environment."""
@@ -83,21 +77,6 @@ def talkers(backend: str) -> Iterator[tuple[DummyVecEnv, Any]]:
     yield peer, vector
     peer.close()
     vector.close()
-
-
-def equal(a: Any, b: Any) -> bool:
-    """Equal trees and arrays; whether a lone integer is Python's or NumPy's does not matter."""
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
-    if isinstance(a, tuple | list):
-        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
-    if isinstance(a, np.ndarray) and a.ndim:
-        return (
-            isinstance(b, np.ndarray)
-            and (a.dtype, a.shape) == (b.dtype, b.shape)
-            and a.tobytes() == b.tobytes()
-        )
-    return bool(np.array_equal(a, b))
 
 
 def check_step(peer: VecEnv, vector: VecEnv, rng: np.random.Generator) -> Any:
