@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fugu.envs import emulate as emulate
     from fugu.envs.checking import check as check
     from fugu.spaces import Layout as Layout
+    from fugu.training.evaluate import evaluate as evaluate
     from fugu.training.session import resume as resume
     from fugu.training.session import train as train
     from fugu.vector import Vector as Vector
@@ -30,6 +31,7 @@ _HOMES = {
     "Vector": "fugu.vector",
     "check": "fugu.envs.checking",
     "emulate": "fugu.envs",
+    "evaluate": "fugu.training.evaluate",
     "make": "fugu.vector",
     "resume": "fugu.training.session",
     "train": "fugu.training.session",

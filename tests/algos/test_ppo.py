@@ -52,7 +52,7 @@ def filled(space: AgentGroup, policy: Policy, spoil: float | None) -> Segments:
         broken = ~segments.valid
         segments.rewards[broken] = segments.log_probabilities[broken] = spoil
         segments.final_values[broken] = spoil
-        segments.observations[broken.T] = segments.samples[broken.T] = spoil
+        segments.observations.array[broken.T] = segments.samples[broken.T] = spoil
     return segments
 
 

@@ -96,7 +96,7 @@ def test_rows_hold_each_agents_steps_in_order(seed: int, lockstep: bool) -> None
 
 
 def check_row(store: Segments, story: Story, row: int, read: list[int]) -> None:
-    first = store.observations[row, 0]
+    first = store.observations.array[row, 0]
     (agent,) = [
         a
         for a in range(AGENTS)
@@ -108,7 +108,7 @@ def check_row(store: Segments, story: Story, row: int, read: list[int]) -> None:
     assert np.array_equal(store.states[row], steps[0]["state"])
     assert store.values[HORIZON, row] == steps[HORIZON]["value"]
     for t, step in enumerate(steps[:HORIZON]):
-        assert np.array_equal(store.observations[row, t], step["observation"])
+        assert np.array_equal(store.observations.array[row, t], step["observation"])
         assert np.array_equal(store.masks[row, t], step["mask"])
         assert np.array_equal(store.samples[row, t], step["sample"])
         assert store.log_probabilities[t, row] == step["log"]

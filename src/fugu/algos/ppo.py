@@ -38,6 +38,8 @@ class PPOConfig:
     """Rows of an update; 0: one for each agent."""
     epochs: int = 4
     """How often an update goes through its rows."""
+    replay_ratio: float | None = None
+    """How often a step is learned from on average, if that is no whole number of epochs."""
     minibatches: int = 4
     """Parts of an epoch; each is one step of the optimiser."""
     microbatch: int = 4096
@@ -81,10 +83,18 @@ class PPOConfig:
     max_gradient_norm: float = 0.5
     """Gradients are scaled down to this norm."""
 
+    @property
+    def optimiser_steps(self) -> int:
+        """Minibatches of an update."""
+        ratio = self.epochs if self.replay_ratio is None else self.replay_ratio
+        return max(1, round(ratio * self.minibatches))
+
     def __post_init__(self) -> None:
         for name, low in (("horizon", 1), ("epochs", 1), ("minibatches", 1), ("microbatch", 1)):
             if getattr(self, name) < low:
                 raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 1 or more.")
+        if self.replay_ratio is not None and self.replay_ratio <= 0.0:
+            raise UsageError(f"train.replay_ratio: given {self.replay_ratio}; allowed: above 0.")
         for name in ("gamma", "lambda_"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 0 to 1.")
@@ -169,7 +179,7 @@ class PPO:
         size = max(1, len(rows) // cfg.minibatches)
         sums: dict[str, list[Tensor]] = {}
         order = self._random.permutation(len(rows))
-        for number in range(cfg.epochs * cfg.minibatches):
+        for number in range(cfg.optimiser_steps):
             advantages = data.advantages(ratios, cfg)
             if cfg.alpha == 0 and number % cfg.minibatches == 0 and number:
                 order = self._random.permutation(len(rows))
@@ -179,6 +189,8 @@ class PPO:
                 sums.setdefault(name, []).append(value)
             if cfg.target_kl is not None and float(metrics["approx_kl"]) > cfg.target_kl:
                 break
+        if self.policy.scales:
+            self.policy.note(data.observations())
         segments.release(rows)
         told = {name: float(torch.stack(values).mean()) for name, values in sums.items()}
         return told | {"explained_variance": data.explained_variance(cfg)}
@@ -303,23 +315,36 @@ class _Rows:
         if masks is not None and masks.all():
             masks = None
         returns = advantages[:, chosen] + self._values[:-1, chosen]
-        observations, samples = segments.observations[rows], segments.samples[rows]
+        observations, samples = segments.observations.read(rows), segments.samples[rows]
         broken = ~self.valid[:, chosen].T
         if broken.any():  # what is not a number there must not reach a weight as 0 times itself
-            observations[broken] = 0
+            observations[torch.from_numpy(broken)] = 0
             samples[broken] = 0
+        device = observations.device
+
+        def there(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(device, non_blocking=True)
+
+        def turned(array: NDArray[Any]) -> Tensor:
+            return there(np.ascontiguousarray(array.T, np.float32))
+
         return Minibatch(
-            observations=torch.from_numpy(observations),
-            samples=torch.from_numpy(samples),
-            masks=None if masks is None else torch.from_numpy(masks),
-            states=torch.from_numpy(segments.states[rows]),
+            observations=observations,
+            samples=there(samples),
+            masks=None if masks is None else there(masks),
+            states=there(segments.states[rows]),
             resets=torch.from_numpy(self._resets[chosen]),
-            old_log_probabilities=_turned(segments.log_probabilities[:, rows]),
-            old_values=_turned(self._values[:-1, chosen]),
-            advantages=_turned(centred),
-            returns=_turned(returns),
-            weights=_turned(self.valid[:, chosen] * weights),
+            old_log_probabilities=turned(segments.log_probabilities[:, rows]),
+            old_values=turned(self._values[:-1, chosen]),
+            advantages=turned(centred),
+            returns=turned(returns),
+            weights=turned(self.valid[:, chosen] * weights),
         )
+
+    def observations(self) -> Tensor:
+        """Of all steps that count, `[steps, size]`."""
+        seen = self._segments.observations.read(self._rows)
+        return seen[torch.from_numpy(self.valid.T).to(seen.device)]
 
     def explained_variance(self, cfg: PPOConfig) -> float:
         """How much of the returns the values told; 1: all, 0: no more than their mean."""
@@ -328,8 +353,3 @@ class _Rows:
         spread = float(returns.var()) if returns.size else 0.0
         error = returns - self._values[:-1][self.valid]
         return 1 - float(error.var()) / spread if spread > 1e-12 else math.nan
-
-
-def _turned(array: NDArray[Any]) -> Tensor:
-    """`[horizon, rows]` as `[rows, horizon]`."""
-    return torch.from_numpy(np.ascontiguousarray(array.T, np.float32))

@@ -35,6 +35,13 @@ def own_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 faster than float32; False where nobody knows."""
+    if sys.platform != "linux":
+        return False
+    return any(name in Path("/proc/cpuinfo").read_text() for name in ("avx512_bf16", "amx_bf16"))
+
+
 def load() -> float:
     """Cores that were in use lately, by this and all other programs; 0 where nobody knows."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
+from fugu.data.observations import Observations
 from fugu.envs.contract import AgentGroup
 
 Ids = NDArray[np.int64]
@@ -51,7 +53,7 @@ class Segments:
     whole; numbers that the advantage kernel runs along stand time by time, `[horizon, rows]`.
 
     Attributes:
-        observations: `[rows, horizon, size]`, in the layout's dtype.
+        observations: `[rows, horizon, size]`, in the layout's dtype; see `Observations`.
         samples: Of the actions, `[rows, horizon, numbers]`.
         masks: Which choices were allowed, `[rows, horizon, choices]`.
         states: Recurrent states at the start of each row, `[rows, state]`.
@@ -64,11 +66,19 @@ class Segments:
         valid: Whether no fault broke the step. `[horizon, rows]`
     """
 
-    def __init__(self, group: AgentGroup, shape: SegmentShape) -> None:
+    def __init__(
+        self,
+        group: AgentGroup,
+        shape: SegmentShape,
+        device: torch.device | None = None,
+        offload: bool = False,
+    ) -> None:
         self.group, self.shape = group, shape
         total, horizon = shape.rows + 2 * shape.agents, shape.horizon
         layout = group.observation_layout
-        self.observations: NDArray[Any] = np.zeros((total, horizon, layout.size), layout.dtype)
+        self.observations = Observations(
+            (total, horizon, layout.size), layout.dtype, device or torch.device("cpu"), offload
+        )
         self.samples = np.zeros((total, horizon, shape.num_samples), np.float32)
         self.masks = np.ones((total, horizon, group.mask_width), np.bool_)
         self.states = np.zeros((total, shape.state_size), np.float32)
@@ -139,17 +149,18 @@ class Segments:
         log_probabilities: Floats,
         values: Floats,
         states: Floats,
+        on_device: torch.Tensor | None = None,
     ) -> None:
         """What agents see and do now; `states` are those before the sight.
 
         An agent whose row is full completes it, with the value of this observation for what comes
-        after it, and begins another.
+        after it, and begins another. Observations on the policy's device need not go there twice.
         """
         full = self._length[agents] == self.shape.horizon
         if full.any():
             self._turn_over(agents[full], values[full])
         rows, times = place(self._row_of[agents], self._length[agents])
-        self.observations[rows, times] = observations
+        self.observations.write(rows, times, observations, on_device)
         self.samples[rows, times] = samples
         if self.masks.shape[-1]:
             self.masks[rows, times] = masks
@@ -203,6 +214,7 @@ class Segments:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return {
             **arrays,
+            "observations": self.observations.table.cpu().numpy(),
             "row_of": self._row_of,
             "length": self._length,
             "waiting": self._waiting,
@@ -212,14 +224,18 @@ class Segments:
 
     def load_state_dict(self, state: dict[str, NDArray[Any]]) -> None:
         """Go back to a `state_dict`."""
-        for name in _ARRAYS:
-            mine = getattr(self, name)
+        seen = self.observations.array
+        if seen is None:
+            seen = self.observations.table.cpu().numpy()
+        for name in ("observations", *_ARRAYS):
+            mine = seen if name == "observations" else getattr(self, name)
             if state[name].shape != mine.shape or state[name].dtype != mine.dtype:
                 raise UsageError(
                     f"segments: given {name} of shape {state[name].shape}; allowed: {mine.shape}. "
                     "A run is resumed with the settings that it began with."
                 )
             mine[...] = state[name]
+        self.observations.table.copy_(torch.from_numpy(seen))
         self._row_of[:], self._length[:] = state["row_of"], state["length"]
         self._waiting[:] = state["waiting"]
         self._free, self._complete = state["free"].tolist(), state["complete"].tolist()
@@ -240,6 +256,6 @@ def place(rows: Ids, times: Ids) -> tuple[Any, Any]:
 
 
 _ARRAYS = (
-    "observations", "samples", "masks", "states", "log_probabilities", "values", "final_values",
+    "samples", "masks", "states", "log_probabilities", "values", "final_values",
     "rewards", "terminations", "truncations", "valid",
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Literal
 from fugu.core.errors import UsageError
 
 Continuous = Literal["clipped", "tanh"]
+Precision = Literal["auto", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class PolicyConfig:
     """How numbers come within their bounds: cut off there, or squashed by a tanh."""
     log_std: float = 0.0
     """Initial logarithm of the standard deviation of continuous actions, alike in all states."""
+
+    normalise: bool = False
+    """Whether numbers of observations are centred and scaled by what was seen of them so far."""
+    precision: Precision = "auto"
+    """What products are computed in; weights, losses and sums stay float32 in any case. Auto takes
+    bfloat16 for large batches on a processor that has instructions for it."""
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "layers", "window"):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fugu.core.errors import UsageError
 from fugu.policies.config import PolicyConfig
 from fugu.policies.features import Images, has_images, make_features
+from fugu.policies.scale import RunningScale
 from fugu.policies.unpack import unpack
 from fugu.spaces import Layout
 
@@ -21,8 +22,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "ta
 class MlpEncoder(nn.Sequential):
     """Linear layers, each followed by an activation; rows of float32 go in as they are."""
 
-    def __init__(self, inputs: int, hidden_size: int, layers: int, activation: str) -> None:
-        modules: list[nn.Module] = []
+    def __init__(
+        self, inputs: int, hidden_size: int, layers: int, activation: str, normalise: bool = False
+    ) -> None:
+        modules: list[nn.Module] = [RunningScale(inputs)] if normalise else []
         for _ in range(layers):
             modules += [nn.Linear(inputs, hidden_size), ACTIVATIONS[activation]()]
             inputs = hidden_size
@@ -51,6 +54,8 @@ class AutoEncoder(nn.Module):
     - texts, sequences and graphs: sums of embedded items, as far as they are there; a OneOf: the
       features of what it is, the others zero.
 
+    With `normalise`, floats and integers that are not categories are scaled by what was seen.
+
     Categories out of their bounds count as the nearest within, so that zeroed rows are harmless.
     """
 
@@ -61,10 +66,11 @@ class AutoEncoder(nn.Module):
         layers: int = 1,
         activation: str = "gelu",
         images: Images = "auto",
+        normalise: bool = False,
     ) -> None:
         super().__init__()
         self._layout = layout
-        self.features = make_features(layout, images)
+        self.features = make_features(layout, images, normalise)
         if images in ("nature", "impala") and not has_images(self.features):
             raise UsageError(
                 f"encoder: given {images!r} for {layout.space}; allowed: a space with an image "
@@ -90,9 +96,9 @@ def make_encoder(layout: Layout, cfg: PolicyConfig) -> nn.Module:
         for leaf in layout.leaves
     )
     if floats and layout.size and cfg.encoder in ("auto", "mlp"):
-        return MlpEncoder(layout.size, cfg.hidden_size, cfg.layers, cfg.activation)
+        return MlpEncoder(layout.size, cfg.hidden_size, cfg.layers, cfg.activation, cfg.normalise)
     images: Images = "flat" if cfg.encoder == "mlp" else cfg.encoder
-    return AutoEncoder(layout, cfg.hidden_size, cfg.layers, cfg.activation, images)
+    return AutoEncoder(layout, cfg.hidden_size, cfg.layers, cfg.activation, images, cfg.normalise)
 
 
 def initialise(module: nn.Module, gain: float = math.sqrt(2)) -> None:

@@ -23,6 +23,7 @@ from fugu.native.nodes import (
     join,
 )
 from fugu.policies.images import Convolution, Feature, ImageShape, make_convolution
+from fugu.policies.scale import RunningScale
 from fugu.spaces import Layout, Leaf
 
 Images = Literal["auto", "flat", "nature", "impala"]
@@ -39,9 +40,11 @@ class Numbers(Feature):
 
     low: Tensor
     span: Tensor
+    scale: nn.Module | None
 
     def __init__(self, shape: tuple[int, ...], low: Any = 0, span: Any = 1, wide: bool = False):
         super().__init__(math.prod(shape))
+        self.scale = None
         self._rank, self._wide = len(shape), wide
         bounds = {"low": np.asarray(low, np.float64).reshape(-1)}
         bounds["span"] = np.maximum(np.asarray(span, np.float64).reshape(-1), 1.0)
@@ -54,8 +57,10 @@ class Numbers(Feature):
         """`[..., *shape]` to `[..., numbers]`."""
         flat = flatten(tree, self._rank).to(torch.float32)
         if self._wide:
-            return flat.sign() * flat.abs().log1p()
-        return flat if self._plain else (flat - self.low) / self.span
+            flat = flat.sign() * flat.abs().log1p()
+        elif not self._plain:
+            flat = (flat - self.low) / self.span
+        return flat if self.scale is None else self.scale(flat)
 
 
 class OneHot(Feature):
@@ -184,10 +189,23 @@ def flatten(tensor: Tensor, rank: int) -> Tensor:
 # ---------------------------------------------------------------------- which kind for which leaf
 
 
-def make_features(layout: Layout, images: Images = "auto") -> Feature:
+def make_features(layout: Layout, images: Images = "auto", normalise: bool = False) -> Feature:
     """The features of a whole observation layout."""
     leaves = {leaf.path: leaf for leaf in layout.leaves}
-    return _feature(layout.root, leaves, images)
+    feature = _feature(layout.root, leaves, images)
+    if normalise:
+        _normalise(feature)
+    return feature
+
+
+def _normalise(feature: Feature) -> None:
+    """Scale numbers that are always there; what a sequence or a OneOf lacks would count as 0."""
+    if isinstance(feature, Numbers):
+        feature.scale = RunningScale(feature.width)
+    elif isinstance(feature, Branches):
+        for child in feature.features:
+            assert isinstance(child, Feature)
+            _normalise(child)
 
 
 def _feature(node: Node, leaves: dict[str, Leaf], images: Images) -> Feature:

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
-from fugu.policies.config import PolicyConfig
+from fugu.policies.config import PolicyConfig, Precision
 from fugu.policies.core import Core
 from fugu.policies.cores import make_core
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
+from fugu.policies.scale import RunningScale
 from fugu.policies.unpack import torch_dtype
 
 Device: TypeAlias = torch.device | str | None
@@ -54,8 +55,10 @@ class Policy(nn.Module):
         distribution: ActionDistribution,
         num_critics: int = 1,
         log_std: float = 0.0,
+        precision: Precision = "float32",
     ) -> None:
         super().__init__()
+        self._short = precision == "bfloat16"
         self.encoder, self.core, self.decoder = encoder, core, decoder
         self.distribution = distribution
         self.num_params: int = distribution.num_params
@@ -79,8 +82,9 @@ class Policy(nn.Module):
         Returns:
             params `[batch, num_params]`, values `[batch, critics]` and the new state.
         """
-        hidden, state = self.core(self.encoder(observations), state)
-        params, values = self._decode(hidden)
+        with self._products(observations):
+            hidden, state = self.core(self.encoder(observations), state)
+            params, values = self._decode(hidden)
         return params, values, state
 
     def forward_segments(
@@ -98,9 +102,32 @@ class Policy(nn.Module):
             params `[rows, time, num_params]` and values `[rows, time, critics]`.
         """
         rows, steps = observations.shape[:2]
-        hidden = self.encoder(observations.flatten(0, 1))
-        hidden = hidden.reshape(rows, steps, hidden.shape[-1])
-        return self._decode(self.core.forward_segments(hidden, state, resets))
+        with self._products(observations):
+            hidden = self.encoder(observations.flatten(0, 1))
+            hidden = hidden.reshape(rows, steps, hidden.shape[-1])
+            return self._decode(self.core.forward_segments(hidden, state, resets))
+
+    @property
+    def scales(self) -> list[RunningScale]:
+        """What normalises observations; none, if nothing does."""
+        return [module for module in self.modules() if isinstance(module, RunningScale)]
+
+    @torch.no_grad()
+    def note(self, observations: Tensor) -> None:
+        """Let observations `[batch, size]` count in how later ones are normalised."""
+        scales = self.scales
+        if not scales:
+            return
+        for scale in scales:
+            scale.noting = True
+        try:
+            self.encoder(observations)
+        finally:
+            for scale in scales:
+                scale.noting = False
+
+    def _products(self, tensor: Tensor) -> torch.autocast:
+        return torch.autocast(tensor.device.type, torch.bfloat16, enabled=self._short)
 
     def _decode(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Params and values of hidden vectors `[..., hidden]`."""
@@ -154,7 +181,7 @@ def make_policy(
             f"decoder: given one of another width; allowed: {outputs + num_critics} outputs, "
             f"{outputs} for the actions and {num_critics} for the critics."
         )
-    return Policy(encoder, core, decoder, distribution, num_critics, cfg.log_std)
+    return Policy(encoder, core, decoder, distribution, num_critics, cfg.log_std, cfg.precision)
 
 
 def make_head(hidden_size: int, outputs: int, critics: int) -> nn.Linear:

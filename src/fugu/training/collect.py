@@ -87,7 +87,8 @@ class Actor:
         if ended.any() and self.policy.state_size:
             self.states[agents[ended]] = 0.0
         before = self.states[agents]
-        params, values, after = self.policy(self._tensor(rows.observations), before)
+        seen = self._tensor(rows.observations)
+        params, values, after = self.policy(seen, before)
         masks = None if rows.action_masks.all() else rows.action_masks
         live = rows.live
         samples, log_probabilities = self.policy.distribution.sample(
@@ -98,7 +99,7 @@ class Actor:
             live=None if live.all() else live,
         )
         if self.policy.state_size:
-            self.states[agents[live]] = after[torch.from_numpy(live)].float()
+            self.states[agents[live]] = after[torch.from_numpy(live).to(after.device)].float()
         critic = values[:, 0].float().cpu().numpy()
         part = slice(None) if live.all() else live
         self.segments.add(
@@ -109,6 +110,7 @@ class Actor:
             log_probabilities[part],
             critic[part],
             before.cpu().numpy()[part],
+            seen if live.all() else seen[torch.from_numpy(live).to(seen.device)],
         )
         return self.policy.distribution.to_rows(samples)
 

@@ -53,6 +53,14 @@ class TrainConfig(PPOConfig):
     """Share of the run in which it rises from 0."""
     weight_decay: float = 0.0
     """How much weights shrink."""
+    cpu_offload: bool = False
+    """Keep observations in pinned memory of the CPU and not on the policy's device."""
+    compile: bool = False
+    """Let torch compile the policy: slow to begin, sometimes faster then."""
+    threads: int = 0
+    """Threads that torch may use; 0: as it chooses."""
+    deterministic: bool = False
+    """Only exact algorithms and batches in a fixed order: two runs are alike on any device."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,10 @@ class RunConfig:
     """Time between checkpoints."""
     keep: int = 3
     """Checkpoints to keep, beside the best."""
+    evaluate_every: int = 0
+    """Agent steps between evaluations, which then say what is best; 0: the last episodes do."""
+    evaluation_episodes: int = 20
+    """Episodes of an evaluation, played without chance in the actions."""
     tensorboard: bool = False
     """Write for TensorBoard too."""
     wandb: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.config import Config
+from fugu.training.parts import Parts, PolicyFactory
 from fugu.vector import Batch, Vector, make
 
 EVALUATION = 0x6576  # the branch of the seed tree
@@ -58,38 +60,45 @@ class Players:
         self._policies, self._greedy = policies, greedy
         self._random = np.random.default_rng(derive(seed))
         agents = [vec.num_envs * group.num_agents for group in vec.groups]
-        self._states = [p.initial_state(n) for p, n in zip(policies, agents, strict=True)]
+        self._devices = [next(policy.parameters()).device for policy in policies]
+        self._states = [
+            policy.initial_state(count, device)
+            for policy, count, device in zip(policies, agents, self._devices, strict=True)
+        ]
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Any:
         """Actions for a batch, as `Vector.send` takes them."""
         actions = []
-        for policy, states, group in zip(self._policies, self._states, batch.groups, strict=True):
+        parts = zip(self._policies, self._states, self._devices, batch.groups, strict=True)
+        for policy, states, device, group in parts:
             rows, agents = group.rows, group.agent_ids
             ended = rows.terminations | rows.truncations | ~rows.valid
             states[agents[ended]] = 0.0
-            observations = torch.from_numpy(np.ascontiguousarray(rows.observations))
+            observations = torch.from_numpy(np.ascontiguousarray(rows.observations)).to(device)
             params, _, after = policy(observations, states[agents])
-            states[agents[rows.live]] = after[torch.from_numpy(rows.live)].float()
+            states[agents[rows.live]] = after[torch.from_numpy(rows.live).to(device)].float()
             masks = None if rows.action_masks.all() else rows.action_masks
             samples, _ = policy.distribution.sample(
-                params.float(), masks, self._random, greedy=self._greedy, live=rows.live
+                params.float().cpu(), masks, self._random, greedy=self._greedy, live=rows.live
             )
             actions.append(policy.distribution.to_rows(samples))
         return actions[0] if len(actions) == 1 else tuple(actions)
 
 
-def load_policies(run: Run, checkpoint: Path | None = None) -> tuple[Config, list[Policy]]:
+def load_policies(
+    run: Run, checkpoint: Path | None = None, parts: Parts | None = None
+) -> tuple[Config, list[Policy]]:
     """A run's settings and its policies, from a checkpoint or its last one."""
     path = checkpoint or run.latest()
     if path is None:
         raise UsageError(f"run: given {run.name!r}, which has no checkpoint yet.")
-    cfg = from_tree(Config, run.config)
+    cfg, parts = from_tree(Config, run.config), parts or Parts()
     tensors = load_checkpoint(path).tensors
     policies = []
-    with make(cfg.env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
+    with make(parts.env_of(cfg.env), 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
         for i, group in enumerate(vec.groups):
-            policy = make_policy(group, cfg.policy)
+            policy = parts.policy(group, cfg.policy)
             policy.load_state_dict(dict(tensors[f"policy_{i}"]))
             policies.append(policy.eval())
     return cfg, policies
@@ -103,6 +112,8 @@ def evaluate(
     best: bool = False,
     greedy: bool = True,
     seed: int = 0,
+    env: Callable[..., Any] | None = None,
+    policy_factory: PolicyFactory | None = None,
 ) -> Evaluation:
     """Play episodes with a run's policies.
 
@@ -115,26 +126,35 @@ def evaluate(
         best: Take the best checkpoint and not the last.
         greedy: Take the most probable actions and not random ones.
         seed: Of the environments and of the actions.
+        env: What the run was trained on, if that was something to call.
+        policy_factory: As of `train`, if it was given there.
     """
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")
     found = run if isinstance(run, Run) else Run.open(run, root)
-    cfg, policies = load_policies(found, found.best() if best else None)
-    copies = min(COPIES, episodes)
-    quota = -(-episodes // copies)
-    returns: list[list[float]] = [[] for _ in range(copies)]
-    lengths: list[list[float]] = [[] for _ in range(copies)]
-    with make(cfg.env, copies, env_kwargs=cfg.env_kwargs) as vec:
-        players = Players(policies, vec, derive(seed, EVALUATION), greedy=greedy)
-        vec.async_reset(derive(seed, EVALUATION, 1))
-        for _ in range(PATIENCE):
-            batch = vec.recv()
-            for env, told in batch.infos.items():
-                for info in told:
-                    returns[env].append(float(info["episode_return"]))
-                    lengths[env].append(float(info["episode_length"]))
-            if all(len(mine) >= quota for mine in returns):
-                break
-            vec.send(players(batch))
+    parts = Parts(env, policy_factory or make_policy)
+    cfg, policies = load_policies(found, found.best() if best else None, parts)
+    with make(parts.env_of(cfg.env), min(COPIES, episodes), env_kwargs=cfg.env_kwargs) as vec:
+        return play(policies, vec, episodes, greedy=greedy, seed=seed)
+
+
+def play(
+    policies: list[Policy], vec: Vector, episodes: int, *, greedy: bool = True, seed: int = 0
+) -> Evaluation:
+    """Play episodes in a vector of your own; every copy plays as many."""
+    quota = -(-episodes // vec.num_envs)
+    returns: list[list[float]] = [[] for _ in range(vec.num_envs)]
+    lengths: list[list[float]] = [[] for _ in range(vec.num_envs)]
+    players = Players(policies, vec, derive(seed, EVALUATION), greedy=greedy)
+    vec.async_reset(derive(seed, EVALUATION, 1))
+    for _ in range(PATIENCE):
+        batch = vec.recv()
+        for env, told in batch.infos.items():
+            for info in told:
+                returns[env].append(float(info["episode_return"]))
+                lengths[env].append(float(info["episode_length"]))
+        if all(len(mine) >= quota for mine in returns):
+            break
+        vec.send(players(batch))
     flat = [value for mine in returns for value in mine[:quota]]
     return Evaluation(tuple(flat), tuple(value for mine in lengths for value in mine[:quota]))

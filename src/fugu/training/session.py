@@ -11,7 +11,7 @@ from typing import Any
 
 from fugu.core.config import Tree, from_tree, merge, to_tree
 from fugu.core.errors import UsageError
-from fugu.policies.policy import Policy
+from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.track.combine import CombinedSink
@@ -20,9 +20,13 @@ from fugu.track.jsonl import JsonlSink
 from fugu.track.sinks import Sink
 from fugu.track.snapshot import Snapshot
 from fugu.training.config import Config, resolve_config
+from fugu.training.evaluate import COPIES, play
+from fugu.training.parts import Parts, PolicyFactory, name_of
 from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_signals
+from fugu.vector import Vector, make
 
 Callback = Callable[[Trainer, Progress], None]
+DEFAULT = Parts()
 RECENT = 100  # episodes that a score is the mean of
 
 
@@ -50,7 +54,7 @@ class Result:
 
 
 def train(
-    env: str,
+    env: str | Callable[..., Any],
     *,
     preset: str | None = None,
     config: str | Path | None = None,
@@ -58,12 +62,13 @@ def train(
     show: bool = True,
     callbacks: Iterable[Callback] = (),
     init_from: str | Path | None = None,
+    policy_factory: PolicyFactory | None = None,
     **sections: Any,
 ) -> Result:
     """Train policies on an environment.
 
     Args:
-        env: Any name that `fugu.make` takes.
+        env: Any name that `fugu.make` takes, or something to call for an environment.
         preset: A named set of settings, such as "classic".
         config: A TOML file of settings.
         keep: Whether to keep the run: its metrics and checkpoints, in `runs/`.
@@ -71,6 +76,8 @@ def train(
         callbacks: Called with the trainer and how it stands after every update; setting
             `trainer.stopping` ends the session.
         init_from: A run whose policies to begin with.
+        policy_factory: Called with a group of agents and the policy's settings for its `Policy`,
+            such as `fugu.policies.make_policy` with an encoder of your own.
         **sections: Settings by section: `train={"learning_rate": 0.01}`, `seed=1`, `vec={...}`,
             `policy={"core": "lstm"}`, `env_kwargs={...}`.
 
@@ -79,8 +86,9 @@ def train(
     ('finished', True)
     """
     files = () if config is None else (config,)
-    cfg = resolve_config(env, preset=preset, files=files, overrides=sections)
-    session = Session(cfg, None, show, tuple(callbacks), keeps=keep)
+    cfg = resolve_config(name_of(env), preset=preset, files=files, overrides=sections)
+    parts = Parts(env if callable(env) else None, policy_factory or make_policy)
+    session = Session(cfg, None, show, tuple(callbacks), parts, keeps=keep)
     session.init_from = None if init_from is None else Run.open(init_from, cfg.run.folder)
     return session.run()
 
@@ -91,6 +99,8 @@ def resume(
     root: str | Path = "runs",
     show: bool = True,
     callbacks: Iterable[Callback] = (),
+    env: Callable[..., Any] | None = None,
+    policy_factory: PolicyFactory | None = None,
     overrides: Tree | None = None,
 ) -> Result:
     """Go on with a run from its last checkpoint, exactly as it would have gone on.
@@ -100,11 +110,14 @@ def resume(
         root: Where runs are.
         show: Show the dashboard.
         callbacks: As of `train`.
+        env: What the run was trained on, if that was something to call.
+        policy_factory: As of `train`, if it was given there.
         overrides: Settings to change, such as a larger `train.total_steps`.
     """
     found = run if isinstance(run, Run) else Run.open(run, root)
     cfg = from_tree(Config, merge(found.config, overrides or {}))
-    return Session(cfg, found, show, tuple(callbacks), resumes=True).run()
+    parts = Parts(env, policy_factory or make_policy)
+    return Session(cfg, found, show, tuple(callbacks), parts, resumes=True).run()
 
 
 class Session:
@@ -122,22 +135,26 @@ class Session:
         run: Run | None,
         show: bool,
         callbacks: tuple[Callback, ...],
+        parts: Parts = DEFAULT,
         *,
         resumes: bool = False,
         keeps: bool = False,
     ) -> None:
         self.cfg, self._run, self._show, self._callbacks = cfg, run, show, callbacks
-        self._resumes, self._keeps = resumes, keeps
+        self._resumes, self._keeps, self._parts = resumes, keeps, parts
         self._recent: list[tuple[float, float]] = []  # episodes, and the sum of their returns
         self._saved_at = time.monotonic()
         self._episodes: dict[str, float] = {}
+        self._examiner: Vector | None = None  # the environments of evaluations
+        self._examined = 0  # steps at the last one
 
     def run(self) -> Result:
         """To the end, or until it is stopped; the run's folder then says how it ended."""
         began = time.perf_counter()
-        trainer = Trainer(self.cfg)
+        trainer = Trainer(self.cfg, self._parts)
         with ExitStack() as stack:
             stack.callback(trainer.close)
+            stack.callback(self._end_examiner)
             if self.init_from is not None:
                 trainer.load_policies(load_checkpoint(_last(self.init_from)))
             if self._keeps:  # now that nothing is wrong with the settings
@@ -156,7 +173,8 @@ class Session:
                 self._mark("failed")
                 raise
             finished = trainer.steps >= self.cfg.train.total_steps
-            self._save(trainer)
+            if self._examined != trainer.steps or not self.cfg.run.evaluate_every:
+                self._save(trainer)
             status = "finished" if finished else "stopped"
             self._mark(status)
             return Result(
@@ -179,12 +197,14 @@ class Session:
         self, trainer: Trainer, progress: Progress, sink: Sink, dashboard: Dashboard | None
     ) -> None:
         self._note(progress.episodes)
+        exam = self._examine(trainer)
         metrics = {
             "updates": float(progress.updates),
             "steps_per_second": progress.steps_per_second,
             **{f"loss/{name}": value for name, value in progress.losses.items()},
             **{f"seconds/{name}": value for name, value in progress.phases.items()},
             **progress.episodes,
+            **{f"evaluation/{name}": value for name, value in exam.items()},
         }
         sink.write(progress.steps, metrics)
         if dashboard is not None:
@@ -199,8 +219,27 @@ class Session:
             )
         for callback in self._callbacks:
             callback(trainer, progress)
-        if time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds:
+        if exam:
+            self._save(trainer, exam["mean_return"])
+        elif time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds:
             self._save(trainer)
+
+    def _examine(self, trainer: Trainer) -> dict[str, float]:
+        """What an evaluation says, if one is due; the same episodes each time."""
+        every, done = self.cfg.run.evaluate_every, trainer.steps >= self.cfg.train.total_steps
+        if not every or (trainer.steps // every == self._examined // every and not done):
+            return {}
+        self._examined = trainer.steps
+        episodes = self.cfg.run.evaluation_episodes
+        if self._examiner is None:
+            copies = min(COPIES, episodes)
+            env = self._parts.env_of(self.cfg.env)
+            self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs)
+        return play(trainer.policies, self._examiner, episodes, seed=self.cfg.seed).to_dict()
+
+    def _end_examiner(self) -> None:
+        if self._examiner is not None:
+            self._examiner.close()
 
     def _note(self, episodes: Mapping[str, float]) -> None:
         if not episodes:
@@ -211,13 +250,17 @@ class Session:
         while len(self._recent) > 1 and sum(n for n, _ in self._recent[1:]) >= RECENT:
             del self._recent[0]
 
-    def _save(self, trainer: Trainer) -> None:
+    def _save(self, trainer: Trainer, score: float | None = None) -> None:
+        """A checkpoint; where evaluations say what is best, only they give one a score."""
         self._saved_at = time.monotonic()
         if self._run is None:
             return
         tensors, state = trainer.checkpoint()
         state["recent"] = [list(pair) for pair in self._recent]
-        self._run.save(trainer.steps, tensors=tensors, state=state, score=self.score)
+        state["examined"] = self._examined
+        if not self.cfg.run.evaluate_every:
+            score = self.score
+        self._run.save(trainer.steps, tensors=tensors, state=state, score=score)
         self._run.prune(self.cfg.run.keep)
 
     def _restore(self, trainer: Trainer) -> int:
@@ -225,6 +268,7 @@ class Session:
         checkpoint = load_checkpoint(_last(self._run))
         trainer.restore(checkpoint)
         self._recent = [(float(n), float(total)) for n, total in checkpoint.state["recent"]]
+        self._examined = int(checkpoint.state.get("examined", 0))
         self._mark("running")
         return trainer.steps
 

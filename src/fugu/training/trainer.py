@@ -12,23 +12,20 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
-from fugu.algos.ppo import PPO
 from fugu.algos.schedules import learning_rate_at
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.seeding import derive
-from fugu.data.segments import Segments, SegmentShape
-from fugu.policies.policy import Policy, make_policy
+from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint
-from fugu.training.collect import Actor, Collector
 from fugu.training.config import Config
-from fugu.training.normalise import RewardScale
+from fugu.training.engine import Engine, Tensors
+from fugu.training.parts import Parts
+from fugu.training.torch_engine import TorchEngine, as_tensor, optimiser_config
 from fugu.vector import Vector, make
 
-ENVIRONMENTS, SAMPLING, ROWS, WEIGHTS = range(4)  # branches of the seed tree
+ENVIRONMENTS = 0  # the branch of the seed tree
 AGENTS = 64  # as many copies as give so many
 Report = Mapping[str, float]
 
@@ -64,45 +61,32 @@ class Trainer:
     Attributes:
         cfg: Its settings.
         vec: Its environments.
-        policies: One for each group of agents.
-        steps: Agent steps so far.
+        engine: What collects and learns.
         updates: Updates so far.
         stopping: Set from outside, ends `run` after the update under way.
     """
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, parts: Parts | None = None) -> None:
+        parts = parts or Parts()
         self.cfg, self.device = cfg, find_device(cfg.device)
-        self.vec = make_vector(cfg)
+        self._undo = set_threads(cfg.train.threads, cfg.train.deterministic)
+        self.vec = make_vector(cfg, parts)
+        try:
+            self.engine: Engine = TorchEngine(cfg, self.vec, self.device, parts.policy)
+        except BaseException:
+            self.close()
+            raise
         self.updates, self.stopping = 0, False
-        self._random = [
-            np.random.default_rng(derive(cfg.seed, branch)) for branch in (SAMPLING, ROWS)
-        ]
-        torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
-        self.policies: list[Policy] = []
-        self._actors: list[Actor] = []
-        self._learners: list[PPO] = []
-        for group in self.vec.groups:
-            policy = make_policy(group, cfg.policy).to(self.device)
-            agents = self.vec.num_envs * group.num_agents
-            shape = SegmentShape(
-                agents,
-                cfg.train.rows or agents,
-                cfg.train.horizon,
-                policy.distribution.num_samples,
-                policy.state_size,
-            )
-            segments = Segments(group, shape)
-            self.policies.append(policy)
-            scale = RewardScale(agents, cfg.train.gamma)
-            self._actors.append(Actor(policy, segments, scale, self.device, self._random[0]))
-            optimiser = make_optimiser(policy, optimiser_config(cfg))
-            self._learners.append(PPO(policy, optimiser, cfg.train, self._random[1]))
-        self.collector = Collector(self.vec, self._actors)
+
+    @property
+    def policies(self) -> list[Policy]:
+        """One for each group of agents."""
+        return self.engine.policies
 
     @property
     def steps(self) -> int:
         """Agent steps so far."""
-        return self.collector.steps
+        return self.engine.steps
 
     @property
     def progress(self) -> float:
@@ -112,7 +96,7 @@ class Trainer:
     def run(self, after_update: Callable[[Progress], None] = lambda progress: None) -> None:
         """Train to the end, or until it is told to stop; a new run begins its environments."""
         if not self.updates and not self.steps:
-            self.collector.start(derive(self.cfg.seed, ENVIRONMENTS))
+            self.engine.start(derive(self.cfg.seed, ENVIRONMENTS))
         while self.steps < self.cfg.train.total_steps and not self.stopping:
             after_update(self.update())
 
@@ -120,28 +104,17 @@ class Trainer:
         """Collect rows and learn from them."""
         self._check({})  # somebody may have laid hands on the weights
         began, steps = time.perf_counter(), self.steps
-        self.collector.collect()
+        self.engine.collect()
         collected = time.perf_counter()
-        losses: dict[str, float] = {}
         rate = learning_rate_at(self.progress, optimiser_config(self.cfg))
-        for actor, learner, group in zip(
-            self._actors, self._learners, self.vec.groups, strict=True
-        ):
-            if not actor.segments.full:
-                continue
-            for parameters in learner.optimiser.param_groups:
-                parameters["lr"] = rate
-            divisor = actor.scale.divisor if self.cfg.train.normalise_rewards else 1.0
-            told = learner.update(actor.segments, self.progress, divisor)
-            prefix = "" if len(self._learners) == 1 else f"{group.name}/"
-            losses |= {f"{prefix}{name}": value for name, value in told.items()}
+        losses = self.engine.update(self.progress, rate)
         self._check(losses)
         self.updates += 1
         ended = time.perf_counter()
         phases = {"collect": collected - began, "learn": ended - collected}
         rates = (self.steps - steps) / max(ended - began, 1e-9)
         losses["learning_rate"] = rate
-        episodes = self.collector.episodes.read()
+        episodes = self.engine.episodes.read()
         return Progress(self.steps, self.updates, rates, phases, losses, episodes)
 
     def _check(self, losses: Mapping[str, float]) -> None:
@@ -159,34 +132,10 @@ class Trainer:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def checkpoint(self) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-        """Tensors and the rest of all that a run needs to go on exactly.
-
-        Environments under way are waited for; what they said is taken when the run goes on.
-        """
-        tensors: dict[str, dict[str, Any]] = {}
-        optimisers = []
-        for i, (policy, actor, learner) in enumerate(
-            zip(self.policies, self._actors, self._learners, strict=True)
-        ):
-            tensors[f"policy_{i}"] = dict(policy.state_dict())
-            flat, rest = _flatten_optimiser(learner.optimiser.state_dict())
-            tensors[f"optimiser_{i}"] = flat
-            optimisers.append(rest)
-            segments = actor.segments.state_dict()
-            tensors[f"segments_{i}"] = {**segments, "recurrent": actor.states}
-            tensors[f"scale_{i}"] = dict(actor.scale.state_dict())
-        snapshot = self.collector.pause()
-        if snapshot is not None:
-            tensors["environments"] = snapshot
-        state = {
-            "steps": self.steps,
-            "updates": self.updates,
-            "optimisers": optimisers,
-            "random": [generator.bit_generator.state for generator in self._random],
-            "backend": [self.vec.backend, self.vec.num_workers],
-        }
-        return tensors, state
+    def checkpoint(self) -> tuple[Tensors, dict[str, Any]]:
+        """Tensors and the rest of all that a run needs to go on exactly."""
+        tensors, state = self.engine.checkpoint()
+        return tensors, {**state, "steps": self.steps, "updates": self.updates}
 
     def load_policies(self, checkpoint: Checkpoint) -> None:
         """Begin with the policies of a checkpoint, and nothing else of it."""
@@ -199,33 +148,34 @@ class Trainer:
                     f"init-from: given a policy whose {wrong[:3] or 'parts'} differ from this "
                     "one's; allowed: one of the same environment with the same policy settings."
                 )
-            policy.load_state_dict({k: _tensor(v) for k, v in given.items()})
+            policy.load_state_dict({k: as_tensor(v) for k, v in given.items()})
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        state, tensors = checkpoint.state, checkpoint.tensors
-        for i, (policy, actor, learner) in enumerate(
-            zip(self.policies, self._actors, self._learners, strict=True)
-        ):
-            policy.load_state_dict({k: _tensor(v) for k, v in tensors[f"policy_{i}"].items()})
-            flat = {k: _tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            learner.optimiser.load_state_dict(_unflatten_optimiser(flat, state["optimisers"][i]))
-            arrays = {k: _array(v) for k, v in tensors[f"segments_{i}"].items()}
-            actor.states = torch.from_numpy(arrays.pop("recurrent").copy()).to(self.device)
-            actor.segments.load_state_dict(arrays)
-            actor.scale.load_state_dict({k: _array(v) for k, v in tensors[f"scale_{i}"].items()})
-        for generator, saved in zip(self._random, state["random"], strict=True):
-            generator.bit_generator.state = saved
-        self.collector.steps, self.updates = int(state["steps"]), int(state["updates"])
-        environments = tensors.get("environments")
-        if environments is None:
-            self.collector.start(derive(self.cfg.seed, ENVIRONMENTS, self.updates))
-        else:
-            self.collector.resume({k: _array(v) for k, v in environments.items()})
+        state = checkpoint.state
+        self.updates = int(state["updates"])
+        seed = derive(self.cfg.seed, ENVIRONMENTS, self.updates)
+        self.engine.restore(checkpoint.tensors, state, seed)
 
     def close(self) -> None:
-        """End the environments."""
+        """End the environments; torch's settings are then as they were."""
         self.vec.close()
+        self._undo()
+
+
+def set_threads(threads: int, deterministic: bool) -> Callable[[], None]:
+    """Give torch so many threads (0: as it has) and only exact algorithms; gives the way back."""
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    if threads:
+        torch.set_num_threads(threads)
+    if deterministic:
+        torch.use_deterministic_algorithms(True)
+
+    def undo() -> None:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])
+
+    return undo
 
 
 def find_device(name: str) -> torch.device:
@@ -242,33 +192,22 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def make_vector(cfg: Config) -> Vector:
+def make_vector(cfg: Config, parts: Parts) -> Vector:
     """The environments of a run."""
     if not cfg.env:
         raise UsageError("env: given nothing; allowed: any name that fugu.make takes.")
+    env = parts.env_of(cfg.env)
     num_envs, options = cfg.vec.num_envs, {"backend": cfg.vec.backend, "env_kwargs": cfg.env_kwargs}
     if not num_envs:
-        with make(cfg.env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
+        with make(env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
             num_envs = max(1, AGENTS // one.num_agents)
     return make(
-        cfg.env,
+        env,
         num_envs,
         num_workers=cfg.vec.num_workers,
         batch_size=cfg.vec.batch_size,
+        ordered=cfg.train.deterministic,
         **options,  # type: ignore[arg-type]
-    )
-
-
-def optimiser_config(cfg: Config) -> OptimiserConfig:
-    """The optimiser's part of the settings."""
-    train = cfg.train
-    return OptimiserConfig(
-        kind=train.optimiser,
-        learning_rate=train.learning_rate,
-        weight_decay=train.weight_decay,
-        schedule=train.schedule,
-        final_share=train.final_learning_rate,
-        warmup=train.warmup,
     )
 
 
@@ -296,32 +235,3 @@ def stops_on_signals(trainer: Trainer) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tensors by `parameter.name`, and everything else."""
-    flat, numbers = {}, {}
-    for parameter, entries in state["state"].items():
-        for name, value in entries.items():
-            key = f"{parameter}.{name}"
-            if isinstance(value, torch.Tensor):
-                flat[key] = value
-            else:
-                numbers[key] = value
-    return flat, {"numbers": numbers, "param_groups": state["param_groups"]}
-
-
-def _unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in {**flat, **rest["numbers"]}.items():
-        parameter, _, name = key.partition(".")
-        state.setdefault(int(parameter), {})[name] = value
-    return {"state": state, "param_groups": rest["param_groups"]}
-
-
-def _tensor(value: Any) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
-
-
-def _array(value: Any) -> np.ndarray[Any, Any]:
-    return value.numpy() if isinstance(value, torch.Tensor) else np.asarray(value)

@@ -1,0 +1,58 @@
+"""Running scale: observations in units of how much each number of them varied so far."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+MOST = 10.0  # standard deviations; what is farther off is cut there
+
+
+class RunningScale(nn.Module):
+    """Numbers centred and scaled by the mean and deviation of all that were noted.
+
+    The moments are buffers, so they are saved with the policy and go wherever it goes. They change
+    only while `noting`, which training does between updates: within one, actor and learner see
+    the same numbers.
+
+    Attributes:
+        noting: Whether what passes is noted.
+
+    >>> scale = RunningScale(1)
+    >>> scale(torch.tensor([[3.0]])).item()
+    3.0
+    >>> scale.noting = True
+    >>> _ = scale(torch.tensor([[1.0], [3.0]]))
+    >>> scale(torch.tensor([[3.0], [1.0]])).flatten().round(decimals=3).tolist()
+    [1.0, -1.0]
+    """
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.noting = False
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(width, dtype=torch.float64))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """`[..., width]`, scaled; as they are until something was noted."""
+        if self.noting:
+            self._note(numbers.detach().reshape(-1, numbers.shape[-1]))
+        deviation = self.variance.clamp_min(1e-8).sqrt().to(numbers.dtype)
+        return ((numbers - self.mean.to(numbers.dtype)) / deviation).clamp(-MOST, MOST)
+
+    def _note(self, rows: Tensor) -> None:
+        if not len(rows):
+            return
+        variance, mean = torch.var_mean(rows.to(self.mean.dtype), 0, correction=0)
+        total = self.count + len(rows)
+        share, shift = len(rows) / total, mean - self.mean
+        spread = self.variance if bool(self.count) else torch.zeros_like(variance)
+        spread = spread * (1 - share) + variance * share + shift.square() * share * (1 - share)
+        self.variance.copy_(spread)
+        self.mean.add_(shift * share)
+        self.count.copy_(total)

@@ -1,0 +1,53 @@
+"""What a run is made of that settings cannot say: things to call."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fugu.core.errors import UsageError
+from fugu.envs.contract import AgentGroup
+from fugu.policies.config import PolicyConfig
+from fugu.policies.policy import Policy, make_policy
+
+PolicyFactory: TypeAlias = Callable[[AgentGroup, PolicyConfig], Policy]
+NAMELESS = "<called>"  # the env of a run whose factory nobody can import
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The callables of a run.
+
+    Attributes:
+        env: Makes an environment; None if the settings name it.
+        policy: Makes the policy of a group of agents.
+    """
+
+    env: Callable[..., Any] | None = None
+    policy: PolicyFactory = make_policy
+
+    def env_of(self, name: str) -> str | Callable[..., Any]:
+        """What to give to `fugu.make`, for a run whose settings say `name`."""
+        if self.env is None and name == NAMELESS:
+            raise UsageError(
+                "env: given a run that was trained on something to call, which no file can hold; "
+                "allowed: the same once more, as in fugu.resume(run, env=...)."
+            )
+        return self.env or name
+
+
+def name_of(env: str | Callable[..., Any]) -> str:
+    """What settings say of an environment: its name, `package.module:factory`, or that it is none.
+
+    >>> name_of("cartpole"), name_of(dict), name_of(lambda: None)
+    ('cartpole', 'builtins:dict', '<called>')
+    """
+    if isinstance(env, str):
+        return env
+    module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "")
+    if not module or module == "__main__" or "." in name:
+        return NAMELESS
+    found = getattr(importlib.import_module(module), name, None)
+    return f"{module}:{name}" if found is env else NAMELESS

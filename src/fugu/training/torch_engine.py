@@ -1,0 +1,229 @@
+"""The engine in torch: serves every policy, on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.ppo import PPO
+from fugu.core.machine import has_bfloat16
+from fugu.core.seeding import derive
+from fugu.data.segments import Segments, SegmentShape
+from fugu.policies.config import PolicyConfig, Precision
+from fugu.policies.policy import Policy, make_policy
+from fugu.training.collect import Actor, Collector, EpisodeRecord
+from fugu.training.config import Config
+from fugu.training.engine import Tensors
+from fugu.training.normalise import RewardScale
+from fugu.training.parts import PolicyFactory
+from fugu.vector import Vector
+
+SAMPLING, ROWS, WEIGHTS = 1, 2, 3  # branches of the seed tree; 0 is the environments'
+LARGE_BATCH, LARGE_LAYER = 1024, 128  # below, converting to bfloat16 costs what its products save
+
+
+class TorchEngine:
+    """PPO for each group of agents; see `Engine` for what its parts do.
+
+    Attributes:
+        collector: Steps the environments.
+        offloaded_bytes: Of observations that the device is spared.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        vec: Vector,
+        device: torch.device,
+        policy_factory: PolicyFactory = make_policy,
+    ) -> None:
+        self.cfg, self.vec, self._device = cfg, vec, device
+        self._random = [
+            np.random.default_rng(derive(cfg.seed, branch)) for branch in (SAMPLING, ROWS)
+        ]
+        torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
+        self.policies: list[Policy] = []
+        self._actors: list[Actor] = []
+        self._learners: list[PPO] = []
+        for group in vec.groups:
+            agents = vec.num_envs * group.num_agents
+            precision = choose_precision(cfg.policy, agents, device)
+            policy = policy_factory(group, replace(cfg.policy, precision=precision)).to(device)
+            if cfg.train.compile:
+                compile_policy(policy)
+            shape = SegmentShape(
+                agents,
+                cfg.train.rows or agents,
+                cfg.train.horizon,
+                policy.distribution.num_samples,
+                policy.state_size,
+            )
+            segments = Segments(group, shape, device, cfg.train.cpu_offload)
+            scale = RewardScale(agents, cfg.train.gamma)
+            self.policies.append(policy)
+            self._actors.append(Actor(policy, segments, scale, device, self._random[0]))
+            optimiser = make_optimiser(policy, optimiser_config(cfg))
+            self._learners.append(PPO(policy, optimiser, cfg.train, self._random[1]))
+        self.collector = Collector(vec, self._actors)
+        stores = [actor.segments.observations for actor in self._actors]
+        self.offloaded_bytes = sum(store.offloaded_bytes for store in stores)
+
+    @property
+    def steps(self) -> int:
+        """Agent steps so far."""
+        return self.collector.steps
+
+    @property
+    def episodes(self) -> EpisodeRecord:
+        """What ended episodes told."""
+        return self.collector.episodes
+
+    def start(self, seed: int) -> None:
+        """Begin all environments anew."""
+        self.collector.start(seed)
+
+    def collect(self) -> None:
+        """Until some group's segments are full."""
+        self.collector.collect()
+
+    def update(self, progress: float, learning_rate: float) -> dict[str, float]:
+        """Learn from the segments that are full."""
+        losses: dict[str, float] = {}
+        for actor, learner, group in zip(
+            self._actors, self._learners, self.vec.groups, strict=True
+        ):
+            if not actor.segments.full:
+                continue
+            for parameters in learner.optimiser.param_groups:
+                parameters["lr"] = learning_rate
+            divisor = actor.scale.divisor if self.cfg.train.normalise_rewards else 1.0
+            told = learner.update(actor.segments, progress, divisor)
+            prefix = "" if len(self._learners) == 1 else f"{group.name}/"
+            losses |= {f"{prefix}{name}": value for name, value in told.items()}
+        return losses
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def checkpoint(self) -> tuple[Tensors, dict[str, Any]]:
+        """All that the engine needs to go on exactly.
+
+        Environments under way are waited for; what they said is taken when the run goes on.
+        """
+        tensors: Tensors = {}
+        optimisers = []
+        for i, (policy, actor, learner) in enumerate(
+            zip(self.policies, self._actors, self._learners, strict=True)
+        ):
+            tensors[f"policy_{i}"] = dict(policy.state_dict())
+            flat, rest = _flatten_optimiser(learner.optimiser.state_dict())
+            tensors[f"optimiser_{i}"] = flat
+            optimisers.append(rest)
+            segments = actor.segments.state_dict()
+            tensors[f"segments_{i}"] = {**segments, "recurrent": actor.states}
+            tensors[f"scale_{i}"] = dict(actor.scale.state_dict())
+        snapshot = self.collector.pause()
+        if snapshot is not None:
+            tensors["environments"] = snapshot
+        state = {
+            "optimisers": optimisers,
+            "random": [generator.bit_generator.state for generator in self._random],
+            "backend": [self.vec.backend, self.vec.num_workers],
+        }
+        return tensors, state
+
+    def restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any], seed: int) -> None:
+        """Go on from a checkpoint."""
+        for i, (policy, actor, learner) in enumerate(
+            zip(self.policies, self._actors, self._learners, strict=True)
+        ):
+            policy.load_state_dict({k: as_tensor(v) for k, v in tensors[f"policy_{i}"].items()})
+            flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
+            learner.optimiser.load_state_dict(_unflatten_optimiser(flat, state["optimisers"][i]))
+            arrays = {k: as_array(v) for k, v in tensors[f"segments_{i}"].items()}
+            actor.states = torch.from_numpy(arrays.pop("recurrent").copy()).to(self._device)
+            actor.segments.load_state_dict(arrays)
+            actor.scale.load_state_dict({k: as_array(v) for k, v in tensors[f"scale_{i}"].items()})
+        for generator, saved in zip(self._random, state["random"], strict=True):
+            generator.bit_generator.state = saved
+        self.collector.steps = int(state["steps"])
+        environments = tensors.get("environments")
+        if environments is None:
+            self.collector.start(seed)
+        else:
+            self.collector.resume({k: as_array(v) for k, v in environments.items()})
+
+
+def choose_precision(cfg: PolicyConfig, agents: int, device: torch.device) -> Precision:
+    """What "auto" comes to: bfloat16 where batches and layers are large enough to gain by it.
+
+    >>> choose_precision(PolicyConfig(precision="bfloat16"), 1, torch.device("cpu"))
+    'bfloat16'
+    >>> choose_precision(PolicyConfig(), 64, torch.device("cpu"))
+    'float32'
+    """
+    if cfg.precision != "auto":
+        return cfg.precision
+    large = agents >= LARGE_BATCH and cfg.hidden_size >= LARGE_LAYER
+    return "bfloat16" if large and device.type == "cpu" and has_bfloat16() else "float32"
+
+
+def compile_policy(policy: Policy) -> None:
+    """Let torch compile what runs on whole batches; names of weights stay as they are.
+
+    A core that remembers is left out: where its episodes end is known only at run time.
+    """
+    if policy.state_size:
+        policy.encoder.compile()
+        policy.decoder.compile()
+        return
+    policy.forward = torch.compile(policy.forward)  # type: ignore[method-assign]
+    policy.forward_segments = torch.compile(policy.forward_segments)  # type: ignore[method-assign]
+
+
+def optimiser_config(cfg: Config) -> OptimiserConfig:
+    """The optimiser's part of the settings."""
+    train = cfg.train
+    return OptimiserConfig(
+        kind=train.optimiser,
+        learning_rate=train.learning_rate,
+        weight_decay=train.weight_decay,
+        schedule=train.schedule,
+        final_share=train.final_learning_rate,
+        warmup=train.warmup,
+    )
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """A checkpoint's entry as a tensor."""
+    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any]:
+    """A checkpoint's entry as an array."""
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def _flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tensors by `parameter.name`, and everything else."""
+    flat, numbers = {}, {}
+    for parameter, entries in state["state"].items():
+        for name, value in entries.items():
+            key = f"{parameter}.{name}"
+            if isinstance(value, torch.Tensor):
+                flat[key] = value
+            else:
+                numbers[key] = value
+    return flat, {"numbers": numbers, "param_groups": state["param_groups"]}
+
+
+def _unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**flat, **rest["numbers"]}.items():
+        parameter, _, name = key.partition(".")
+        state.setdefault(int(parameter), {})[name] = value
+    return {"state": state, "param_groups": rest["param_groups"]}
