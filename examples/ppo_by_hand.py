@@ -43,11 +43,11 @@ def main() -> float:
         with torch.no_grad():
             cut = rows.truncations  # worth what the last observation promises
             _, final, _ = policy(torch.from_numpy(rows.final[cut]), torch.zeros(int(cut.sum()), 0))
-            segments.cut(agents[cut], final[:, 0].numpy())
+            segments.cut(agents[cut], final.numpy())
             params, values, _ = policy(torch.from_numpy(rows.observations), torch.zeros(64, 0))
         samples, logs = policy.distribution.sample(params, None, random)
-        critic = values[:, 0].numpy()
-        segments.add(agents, rows.observations, rows.action_masks, samples, logs, critic, states)
+        said = values.numpy()
+        segments.add(agents, rows.observations, rows.action_masks, samples, logs, said, states)
         vec.send(policy.distribution.to_rows(samples), agents)  # they step while we learn
         if segments.full:
             progress = step / TOTAL_STEPS

@@ -42,7 +42,7 @@ def filled(space: AgentGroup, policy: Policy, spoil: float | None) -> Segments:
             params, values, _ = policy(torch.from_numpy(observations), torch.from_numpy(states))
         samples, logs = policy.distribution.sample(params, None, random)
         masks = np.ones((AGENTS, space.mask_width), bool)
-        segments.add(everybody, observations, masks, samples, logs, values[:, 0].numpy(), states)
+        segments.add(everybody, observations, masks, samples, logs, values.numpy(), states)
         rewards = random.normal(size=AGENTS).astype(np.float32)
         valid = random.random(AGENTS) > 0.2
         ended = random.random(AGENTS) < 0.1
@@ -51,7 +51,7 @@ def filled(space: AgentGroup, policy: Policy, spoil: float | None) -> Segments:
     if spoil is not None:
         broken = ~segments.valid
         segments.rewards[broken] = segments.log_probabilities[broken] = spoil
-        segments.final_values[broken] = spoil
+        segments.final_values[0][broken] = spoil
         segments.observations.array[broken.T] = segments.samples[broken.T] = spoil
     return segments
 

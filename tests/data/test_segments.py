@@ -20,7 +20,7 @@ def segments(rows: int = 10, state_size: int = 2) -> Segments:
     layout = Layout.of(spaces.Box(-1e9, 1e9, (2,)))
     names = tuple(range(AGENTS))
     group = AgentGroup("agent", names, layout, Layout.of(spaces.Discrete(3)))
-    return Segments(group, SegmentShape(AGENTS, rows, HORIZON, 1, state_size))
+    return Segments(group, SegmentShape(AGENTS, rows, HORIZON, 1, state_size, 2, 2))
 
 
 class Story:
@@ -40,9 +40,10 @@ class Story:
         valid = random.random(count) > 0.1
         live = random.random(count) < 0.7
         live |= ended | cut | ~valid
-        finals = random.normal(size=count).astype(np.float32)
+        finals = random.normal(size=(count, 2)).astype(np.float32)
+        costs = random.normal(size=(count, 2)).astype(np.float32)
         waits = store.waiting(agents)
-        store.earn(agents, rewards, ended, cut, valid, live)
+        store.earn(agents, rewards, ended, cut, valid, live, costs)
         truncated = waits & cut & valid
         store.cut(agents[truncated], finals[truncated])
         for i, agent in enumerate(agents.tolist()):
@@ -50,6 +51,7 @@ class Story:
             if not mine or mine[-1]["closed"]:
                 continue
             mine[-1]["reward"] += rewards[i]
+            mine[-1]["cost"] = mine[-1]["cost"] + costs[i]
             mine[-1] |= {"ended": ended[i], "cut": cut[i], "valid": valid[i]}
             mine[-1]["final"] = finals[i]
             mine[-1]["closed"] = bool(live[i] or ended[i] or cut[i] or not valid[i])
@@ -61,7 +63,7 @@ class Story:
         masks = random.random((count, 3)) < 0.8
         samples = random.integers(0, 3, (count, 1)).astype(np.float32)
         log_probabilities = random.normal(size=count).astype(np.float32)
-        values = random.normal(size=count).astype(np.float32)
+        values = random.normal(size=(count, 2)).astype(np.float32)
         states = random.normal(size=(count, 2)).astype(np.float32)
         store.add(agents, observations, masks, samples, log_probabilities, values, states)
         for i, agent in enumerate(agents.tolist()):
@@ -69,7 +71,7 @@ class Story:
                 {
                     "observation": observations[i], "mask": masks[i], "sample": samples[i],
                     "log": log_probabilities[i], "value": values[i], "state": states[i],
-                    "reward": np.float32(0), "closed": False,
+                    "reward": np.float32(0), "cost": np.zeros(2, np.float32), "closed": False,
                 }
             )  # fmt: skip
 
@@ -106,19 +108,20 @@ def check_row(store: Segments, story: Story, row: int, read: list[int]) -> None:
     steps = story.steps[agent][read[agent] : read[agent] + HORIZON + 1]
     read[agent] += HORIZON
     assert np.array_equal(store.states[row], steps[0]["state"])
-    assert store.values[HORIZON, row] == steps[HORIZON]["value"]
+    assert np.array_equal(store.values[:, HORIZON, row], steps[HORIZON]["value"])
     for t, step in enumerate(steps[:HORIZON]):
         assert np.array_equal(store.observations.array[row, t], step["observation"])
         assert np.array_equal(store.masks[row, t], step["mask"])
         assert np.array_equal(store.samples[row, t], step["sample"])
         assert store.log_probabilities[t, row] == step["log"]
-        assert store.values[t, row] == step["value"]
+        assert np.array_equal(store.values[:, t, row], step["value"])
+        assert np.allclose(store.costs[:, t, row], step["cost"], rtol=1e-6, atol=1e-6)
         assert store.rewards[t, row] == pytest.approx(step["reward"], rel=1e-6)
         assert store.terminations[t, row] == step["ended"]
         assert store.truncations[t, row] == step["cut"]
         assert store.valid[t, row] == step["valid"]
         if step["cut"] and step["valid"]:
-            assert store.final_values[t, row] == step["final"]
+            assert np.array_equal(store.final_values[:, t, row], step["final"])
         if t + 1 < HORIZON:
             expected = step["ended"] or step["cut"] or not step["valid"]
             assert store.resets(np.array([row]))[0, t + 1] == expected

@@ -280,8 +280,8 @@ class _Rows:
         if cfg.reward_clip is not None:
             np.clip(self.rewards, -cfg.reward_clip, cfg.reward_clip, out=self.rewards)
         self.valid = np.ascontiguousarray(segments.valid[:, rows])
-        self._values = np.ascontiguousarray(segments.values[:, rows])
-        self._final_values = np.ascontiguousarray(segments.final_values[:, rows])
+        self._values = np.ascontiguousarray(segments.values[0][:, rows])
+        self._final_values = np.ascontiguousarray(segments.final_values[0][:, rows])
         self._terminations = np.ascontiguousarray(segments.terminations[:, rows])
         self._truncations = np.ascontiguousarray(segments.truncations[:, rows])
         self._resets = segments.resets(rows)

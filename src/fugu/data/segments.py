@@ -29,6 +29,7 @@ class SegmentShape:
         num_samples: Numbers of a sampled action.
         state_size: Of an agent's recurrent state.
         num_critics: Values of an observation.
+        num_costs: Constraints that agents pay for.
     """
 
     agents: int
@@ -37,6 +38,7 @@ class SegmentShape:
     num_samples: int
     state_size: int = 0
     num_critics: int = 1
+    num_costs: int = 0
 
 
 class Segments:
@@ -50,7 +52,8 @@ class Segments:
     one was missing.
 
     Observations and samples stand row by row, `[rows, horizon, ...]`, which a minibatch gathers
-    whole; numbers that the advantage kernel runs along stand time by time, `[horizon, rows]`.
+    whole; numbers that the advantage kernel runs along stand time by time, `[horizon, rows]`, one
+    such table for each critic and each constraint.
 
     Attributes:
         observations: `[rows, horizon, size]`, in the layout's dtype; see `Observations`.
@@ -58,9 +61,11 @@ class Segments:
         masks: Which choices were allowed, `[rows, horizon, choices]`.
         states: Recurrent states at the start of each row, `[rows, state]`.
         log_probabilities: Of the samples, when they were drawn. `[horizon, rows]`
-        values: Of the observations, and one more time for what comes after. `[horizon + 1, rows]`
-        final_values: Of final observations, where truncated. `[horizon, rows]`
+        values: Of the observations, and one more time for what comes after.
+            `[critics, horizon + 1, rows]`
+        final_values: Of final observations, where truncated. `[critics, horizon, rows]`
         rewards: Beside the actions that earned them. `[horizon, rows]`
+        costs: Beside the actions that they were paid for. `[constraints, horizon, rows]`
         terminations: `[horizon, rows]`
         truncations: `[horizon, rows]`
         valid: Whether no fault broke the step. `[horizon, rows]`
@@ -83,9 +88,10 @@ class Segments:
         self.masks = np.ones((total, horizon, group.mask_width), np.bool_)
         self.states = np.zeros((total, shape.state_size), np.float32)
         self.log_probabilities = np.zeros((horizon, total), np.float32)
-        self.values = np.zeros((horizon + 1, total), np.float32)
-        self.final_values = np.zeros((horizon, total), np.float32)
+        self.values = np.zeros((shape.num_critics, horizon + 1, total), np.float32)
+        self.final_values = np.zeros((shape.num_critics, horizon, total), np.float32)
         self.rewards = np.zeros((horizon, total), np.float32)
+        self.costs = np.zeros((shape.num_costs, horizon, total), np.float32)
         self.terminations = np.zeros((horizon, total), np.bool_)
         self.truncations = np.zeros((horizon, total), np.bool_)
         self.valid = np.zeros((horizon, total), np.bool_)
@@ -113,6 +119,7 @@ class Segments:
         truncations: Flags,
         valid: Flags,
         live: Flags,
+        costs: Floats | None = None,
     ) -> None:
         """What reached these agents now; it belongs to their last actions.
 
@@ -124,8 +131,12 @@ class Segments:
             agents, rewards, valid = agents[waiting], rewards[waiting], valid[waiting]
             terminations, truncations = terminations[waiting], truncations[waiting]
             live = live[waiting]
+            costs = None if costs is None else costs[waiting]
         rows, times = place(self._row_of[agents], self._length[agents] - 1)
         self.rewards[times, rows] += rewards
+        if costs is not None:
+            for kind, paid in zip(self.costs, costs.T, strict=True):
+                kind[times, rows] += paid
         self.terminations[times, rows] = terminations
         self.truncations[times, rows] = truncations
         self.valid[times, rows] = valid
@@ -137,8 +148,9 @@ class Segments:
         return found
 
     def cut(self, agents: Ids, final_values: Floats) -> None:
-        """The values of the final observations of agents whose last step was cut off just now."""
-        self.final_values[self._length[agents] - 1, self._row_of[agents]] = final_values
+        """The values `[agents, critics]` of the final observations of agents cut off just now."""
+        times, rows = self._length[agents] - 1, self._row_of[agents]
+        self.final_values[:, times, rows] = final_values.T
 
     def add(
         self,
@@ -151,7 +163,7 @@ class Segments:
         states: Floats,
         on_device: torch.Tensor | None = None,
     ) -> None:
-        """What agents see and do now; `states` are those before the sight.
+        """What agents see and do now; `values` are `[agents, critics]`, `states` those before.
 
         An agent whose row is full completes it, with the value of this observation for what comes
         after it, and begins another. Observations on the policy's device need not go there twice.
@@ -169,14 +181,17 @@ class Segments:
             if begin.any():
                 self.states[self._row_of[agents[begin]]] = states[begin]
         self.log_probabilities[times, rows] = log_probabilities
-        self.values[times, rows] = values
+        for critic, said in zip(self.values, values.T, strict=True):
+            critic[times, rows] = said
         self.rewards[times, rows] = 0.0
+        for kind in self.costs:
+            kind[times, rows] = 0.0
         self._length[agents] += 1
         self._waiting[agents] = True
 
     def _turn_over(self, agents: Ids, values: Floats) -> None:
         rows = self._row_of[agents]
-        self.values[self.shape.horizon, rows] = values
+        self.values[:, self.shape.horizon, rows] = values.T
         if len(self._free) < len(agents):
             raise UsageError(
                 f"add: given {len(agents)} agents that need new rows; allowed: {len(self._free)}. "
@@ -257,5 +272,5 @@ def place(rows: Ids, times: Ids) -> tuple[Any, Any]:
 
 _ARRAYS = (
     "samples", "masks", "states", "log_probabilities", "values", "final_values",
-    "rewards", "terminations", "truncations", "valid",
+    "rewards", "costs", "terminations", "truncations", "valid",
 )  # fmt: skip

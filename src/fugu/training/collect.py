@@ -77,8 +77,9 @@ class Actor:
         """Take what came to these agents, write it down, and say what they do."""
         ended = rows.terminations | rows.truncations | ~rows.valid
         waiting = self.segments.waiting(agents)
+        costs = rows.costs if self.segments.shape.num_costs else None
         self.segments.earn(
-            agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live
+            agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live, costs
         )
         self.scale.note(agents, rows.rewards, ended, rows.valid)
         cut = rows.truncations & rows.valid & waiting
@@ -100,7 +101,7 @@ class Actor:
         )
         if self.policy.state_size:
             self.states[agents[live]] = after[torch.from_numpy(live).to(after.device)].float()
-        critic = values[:, 0].float().cpu().numpy()
+        critics = values.float().cpu().numpy()
         part = slice(None) if live.all() else live
         self.segments.add(
             agents[part],
@@ -108,7 +109,7 @@ class Actor:
             rows.action_masks[part],
             samples[part],
             log_probabilities[part],
-            critic[part],
+            critics[part],
             before.cpu().numpy()[part],
             seen if live.all() else seen[torch.from_numpy(live).to(seen.device)],
         )
@@ -116,7 +117,7 @@ class Actor:
 
     def _values(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[np.float32]:
         _, values, _ = self.policy(self._tensor(observations), self.states[agents])
-        found: NDArray[np.float32] = values[:, 0].float().cpu().numpy()
+        found: NDArray[np.float32] = values.float().cpu().numpy()
         return found
 
     def _tensor(self, rows: NDArray[Any]) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 
 from fugu.algos.schedules import learning_rate_at
 from fugu.core.errors import FuguError, UsageError
+from fugu.core.machine import keep_freed_memory
 from fugu.core.seeding import derive
 from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint
@@ -68,6 +69,7 @@ class Trainer:
 
     def __init__(self, cfg: Config, parts: Parts | None = None) -> None:
         parts = parts or Parts()
+        keep_freed_memory()
         self.cfg, self.device = cfg, find_device(cfg.device)
         self._undo = set_threads(cfg.train.threads, cfg.train.deterministic)
         self.vec = make_vector(cfg, parts)
@@ -207,6 +209,7 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
         num_workers=cfg.vec.num_workers,
         batch_size=cfg.vec.batch_size,
         ordered=cfg.train.deterministic,
+        resumable=True,
         **options,  # type: ignore[arg-type]
     )
 
