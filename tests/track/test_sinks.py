@@ -160,6 +160,33 @@ def test_tensorboard_writes_what_its_reader_reads(tmp_path: Path) -> None:
     assert events.Tags()["histograms"] == ["ratios"]
 
 
+def test_tensorboard_histograms_are_read_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    random = np.random.default_rng(0)
+    values = random.normal(size=(8, 125)).astype(np.float32)
+    sink = TensorboardSink(tmp_path)
+    sink.histogram(1, "weights/encoder", values)
+    sink.histogram(2, "weights/encoder", values * 2)
+    sink.histogram(2, "returns", [1, 1, 1, 5, math.nan, math.inf])
+    sink.histogram(2, "broken", [math.nan])
+    sink.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0})
+    events.Reload()
+    assert sorted(events.Tags()["histograms"]) == ["returns", "weights/encoder"]
+    first, second = events.Histograms("weights/encoder")
+    assert (first.step, second.step) == (1, 2)
+    for told, scale in ((first.histogram_value, 1), (second.histogram_value, 2)):
+        given = values.astype(np.float64) * scale
+        assert told.num == sum(told.bucket) == 1000
+        np.testing.assert_allclose((told.min, told.max), (given.min(), given.max()))
+        np.testing.assert_allclose((told.sum, told.sum_squares), (given.sum(), (given**2).sum()))
+    (returns,) = events.Histograms("returns")
+    told = returns.histogram_value
+    assert (told.num, told.sum, told.min, told.max) == (4, 8.0, 1.0, 5.0)
+
+
 @pytest.mark.parametrize(
     ("kind", "package"), [(TensorboardSink, "tensorboard"), (WandbSink, "wandb")]
 )
@@ -205,7 +232,8 @@ def test_wandb_offline_for_real(tmp_path: Path) -> None:
     environment = os.environ | dict.fromkeys(folders, str(tmp_path / "home"))
     program = (
         "import sys; from fugu.track import WandbSink; sink = WandbSink(sys.argv[1], name='a');"
-        "sink.write(int(sys.argv[2]), {'loss' + sys.argv[2]: 0.5}); sink.close();"
+        "sink.write(int(sys.argv[2]), {'loss' + sys.argv[2]: 0.5});"
+        "sink.histogram(int(sys.argv[2]), 'weights', [1.0, 2.0, float('nan')]); sink.close();"
         "print(sink.run_id)"
     )
     ids = set()
@@ -225,3 +253,4 @@ def test_wandb_offline_for_real(tmp_path: Path) -> None:
     assert len(logs) == 2
     assert sorted(b"loss1" in log for log in logs) == [False, True]
     assert sorted(b"loss2" in log for log in logs) == [False, True]
+    assert all(b"weights" in log and b"histogram" in log for log in logs)

@@ -27,7 +27,11 @@ class Env:
     def run(self) -> int:
         """Do it; 0 if it went well."""
         if self.action == "list":
-            _show_suite()
+            from fugu.cli.catalogue import native_facts
+            from fugu.cli.envs import show_native
+            from fugu.envs import suite
+
+            show_native(map(native_facts, suite.names()))
             return 0
         if not self.target:
             example = "my_env" if self.action == "new" else "my_env/my_env.h"
@@ -39,24 +43,6 @@ class Env:
         else:
             _build(self.target, self.out)
         return 0
-
-
-def _show_suite() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from fugu.envs import suite
-    from fugu.envs.native_library import NativeLibrary
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "agents", "what it is"):
-        table.add_column(column)
-    for name in suite.names():
-        library = NativeLibrary.load(suite.find(name) or "")
-        spec = library.spec(library.values({}))
-        agents = " + ".join(f"{group.num_agents} {group.name}" for group in spec.groups)
-        table.add_row(name, agents, library.summary)
-    Console().print(table)
 
 
 def _begin(name: str, folder: str) -> None:

@@ -56,13 +56,12 @@ class Evaluate:
         return 0
 
     def _film(self, out: Path) -> None:
+        from fugu.cli.subjects import Cast
         from fugu.store.run import Run
-        from fugu.training.evaluate import Players, load_policies
-        from fugu.vector import make
         from fugu.vector.recording import record
 
         run = Run.open(self.name, self.runs)
-        cfg, policies = load_policies(run, run.best() if self.best else None)
-        with make(cfg.env, 1, backend="auto", env_kwargs=cfg.env_kwargs) as vec:
-            players = Players(policies, vec, self.seed, greedy=not self.sample)
-            record(vec, out, policy=players, steps=600, seed=self.seed)
+        cast = Cast(run, best=self.best, greedy=not self.sample, seed=self.seed)
+        kwargs = cast.cfg.env_kwargs
+        policy = cast.players_in(1)
+        record(cast.cfg.env, out, policy=policy, steps=600, seed=self.seed, env_kwargs=kwargs)

@@ -20,8 +20,10 @@ from fugu.cli.autotune import Autotune
 from fugu.cli.check import Check
 from fugu.cli.doctor import Doctor
 from fugu.cli.env import Env
+from fugu.cli.envs import Envs
 from fugu.cli.evaluate import Evaluate
 from fugu.cli.play import Play
+from fugu.cli.profile import Profile
 from fugu.cli.record import Record
 from fugu.cli.runs import Runs
 from fugu.cli.train import Resume, Train
@@ -42,7 +44,9 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "eval": Evaluate,
     "doctor": Doctor,
     "check": Check,
+    "profile": Profile,
     "autotune": Autotune,
+    "envs": Envs,
     "env": Env,
     "play": Play,
     "record": Record,
@@ -79,13 +83,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else 0
     try:
         _see_working_folder()
-        return command.run()
+        status = command.run()
+        sys.stdout.flush()
+        return status
     except FuguError as error:
         print(f"fugu: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("fugu: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever reads, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parse(args: list[str]) -> Command:

@@ -1,52 +1,84 @@
-"""`fugu play`: play an environment yourself."""
+"""`fugu play`: play an environment yourself, or watch a run's policy play it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from fugu.cli.settings import Settings, parse_settings
 
+if TYPE_CHECKING:
+    from fugu.cli.playing import loop
+    from fugu.store.run import Run
+
 
 @dataclass(frozen=True)
 class Play:
-    """Play a native environment with the keyboard; agents without keys act by chance.
+    """Play a native environment with the keyboard, or watch a run's policy play its environment.
 
-    R begins anew, the space bar pauses and Esc or Q quits, unless the game uses them itself.
+    Agents without keys act by chance. R begins anew, the space bar pauses and Esc or Q quits,
+    unless the game uses them itself.
     """
 
-    env: Annotated[str, tyro.conf.arg(metavar="ENV")]
-    """A native environment: its name (cartpole), or the path of one that was built."""
+    env: Annotated[str, tyro.conf.arg(metavar="ENV|RUN")]
+    """A native environment or its path, or a run: its name, how it begins, its folder, latest."""
     set: Settings = ()
-    """Settings of the environment."""
+    """Settings of the environment, beside those of the run."""
     seed: int | None = None
     """Seed of the game; a fresh one if not given."""
     players: int | None = None
     """How many of the agents that have keys people play; all of them if not given."""
+    best: bool = False
+    """Take a run's best checkpoint and not its last."""
+    sample: bool = False
+    """Let a run's policy draw its actions, as in training, and not take the most probable ones."""
     terminal: bool = False
     """Play in the terminal, without a window."""
     fps: float | None = None
     """Steps a second; what the environment says if not given."""
     steps: int | None = None
     """End after so many steps."""
+    runs: Path = Path("runs")
+    """Where runs are."""
 
     def run(self) -> int:
         """Play; 0 when it ends."""
-        from fugu.cli.playing.game import Game
         from fugu.cli.playing.loop import run
         from fugu.cli.playing.terminal import terminal
         from fugu.cli.playing.window import has_display, window
+        from fugu.cli.subjects import find_run
+        from fugu.core.errors import UsageError
+
+        if self.fps is not None and not self.fps > 0:
+            raise UsageError(f"fps: given {self.fps}; allowed: a number above 0.")
+        found = find_run(self.env, self.runs)
+        with ExitStack() as stack:
+            game = self._game() if found is None else self._watched(found, stack)
+            in_terminal = self.terminal or not has_display(os.environ)
+            if in_terminal and not self.terminal:
+                print("No display here: playing in the terminal.", file=sys.stderr)
+            with terminal() if in_terminal else window(game) as screen:
+                run(game, screen, self.steps, self.fps)
+            print(game.status())
+        return 0
+
+    def _game(self) -> loop.Game:
+        """A game for people."""
+        from fugu.cli.playing.game import Game
         from fugu.core.errors import UsageError
         from fugu.envs import suite
         from fugu.envs.native_env import NativeEnv
         from fugu.envs.resolve import resolve
 
-        if self.fps is not None and not self.fps > 0:
-            raise UsageError(f"fps: given {self.fps}; allowed: a number above 0.")
+        if self.best or self.sample:
+            option = "best" if self.best else "sample"
+            raise UsageError(f"{option}: given with {self.env!r}; allowed: with a run.")
         factory = resolve(self.env, **parse_settings(self.set))
         if getattr(factory, "func", None) is not NativeEnv:
             raise UsageError(
@@ -54,11 +86,19 @@ class Play:
                 f"{', '.join(suite.names()[:5])}, or the path of one that was built. "
                 f"fugu record {self.env} shows others."
             )
-        game = Game(factory(), self.seed, self.players)
-        in_terminal = self.terminal or not has_display(os.environ)
-        if in_terminal and not self.terminal:
-            print("No display here: playing in the terminal.", file=sys.stderr)
-        with terminal() if in_terminal else window(game) as screen:
-            run(game, screen, self.steps, self.fps)
-        print(game.status())
-        return 0
+        return Game(factory(), self.seed, self.players)
+
+    def _watched(self, found: Run, stack: ExitStack) -> loop.Game:
+        """A game that the policies of a run play."""
+        from fugu.cli.playing.watched import WatchedGame, watched_vector
+        from fugu.cli.subjects import Cast
+        from fugu.core.errors import UsageError
+        from fugu.core.seeding import fresh_seed
+
+        if self.players is not None:
+            raise UsageError(f"players: given with {self.env!r}; allowed: with an environment.")
+        seed = fresh_seed() if self.seed is None else self.seed
+        cast = Cast(found, best=self.best, greedy=not self.sample, seed=seed)
+        kwargs = {**cast.cfg.env_kwargs, **parse_settings(self.set)}
+        vec = stack.enter_context(watched_vector(cast.cfg.env, kwargs))
+        return WatchedGame(found.name, vec, cast.players, seed)

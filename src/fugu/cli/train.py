@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-import typing
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fugu.core.config import Tree, from_flags, to_tree
+from fugu.cli.flags import plain_options, settings_help
+from fugu.core.config import Tree, from_flags, merge, to_tree
 from fugu.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from fugu.training.config import Config
+    from fugu.training.session import Result
 
 TRAIN_HELP = """usage: fugu train ENV [--SECTION.SETTING VALUE ...]
 
@@ -55,7 +59,7 @@ class Train:
         if not rest or {"-h", "--help"} & {*rest}:
             print(TRAIN_HELP + "\n\n" + settings_help())
             raise SystemExit(0 if rest else 2)
-        options, names = _plain_options(rest, PLAIN, ("dry-run", "quiet"))
+        options, names = plain_options(rest, PLAIN, ("dry-run", "quiet"))
         if len(names) != 1:
             raise UsageError(f"train: given {names}; allowed: one environment. See fugu train -h")
         if "env" in tree:
@@ -69,30 +73,49 @@ class Train:
     def run(self) -> int:
         """Train; 0 if it went to the end."""
         from fugu.training.config import resolve_config
-        from fugu.training.session import train
 
+        if self.seeds < 1:
+            raise UsageError(f"seeds: given {self.seeds}; allowed: 1 or more.")
         files = () if self.config is None else (self.config,)
         cfg = resolve_config(self.env, preset=self.preset, files=files, overrides=self.tree)
         if self.dry_run:
-            _show_settings(to_tree(cfg))
+            self._show(cfg)
             return 0
-        scores = []
-        for seed in range(cfg.seed, cfg.seed + self.seeds):
-            result = train(
-                self.env,
-                preset=self.preset,
-                config=self.config,
-                show=not self.quiet,
-                init_from=self.init_from,
-                **{**self.tree, "seed": seed},
-            )
-            report(result)
-            if result.signals:
-                return 128 + result.signals[0]
-            scores.append(result.score)
         if self.seeds > 1:
-            _report_seeds([score for score in scores if score is not None])
-        return 0
+            from fugu.cli.seeds import train_seeds
+
+            return train_seeds(cfg, self.seeds, self._train_seed)
+        result = self._train(self.tree)
+        return 128 + result.signals[0] if result.signals else 0
+
+    def _train(self, tree: Tree) -> Result:
+        from fugu.training.session import train
+
+        result = train(
+            self.env,
+            preset=self.preset,
+            config=self.config,
+            show=not self.quiet,
+            init_from=self.init_from,
+            **tree,
+        )
+        report(result)
+        return result
+
+    def _train_seed(self, seed: int, name: str) -> Result:
+        return self._train(merge(self.tree, {"seed": seed, "run": {"name": name}}))
+
+    def _show(self, cfg: Config) -> None:
+        """What would be used; what is wrong with names of environments and runs is said too."""
+        from fugu.envs.resolve import resolve
+        from fugu.store.run import Run
+
+        resolve(cfg.env, **cfg.env_kwargs)
+        if self.init_from is not None:
+            print(f"init_from = {str(Run.open(self.init_from, cfg.run.folder).folder)!r}")
+        if self.seeds > 1:
+            print(f"seeds = {self.seeds}")
+        _show_settings(to_tree(cfg))
 
 
 @dataclass(frozen=True)
@@ -111,7 +134,7 @@ class Resume:
         if not rest or {"-h", "--help"} & {*rest}:
             print(RESUME_HELP)
             raise SystemExit(0 if rest else 2)
-        options, names = _plain_options(rest, {"runs": str}, ("quiet",))
+        options, names = plain_options(rest, {"runs": str}, ("quiet",))
         if len(names) != 1:
             raise UsageError(f"resume: given {names}; allowed: one run. See fugu resume -h")
         return cls(names[0], tree, **options)
@@ -125,7 +148,7 @@ class Resume:
         return 128 + result.signals[0] if result.signals else 0
 
 
-def report(result: Any) -> None:
+def report(result: Result) -> None:
     """A line about what came of a session."""
     score = "no episode ended" if result.score is None else f"mean return {result.score:.4g}"
     rate = result.steps / max(result.seconds, 1e-9)
@@ -138,84 +161,10 @@ def report(result: Any) -> None:
         print(f"go on with: fugu resume {result.run.name}", file=sys.stderr)
 
 
-def _report_seeds(scores: list[float]) -> None:
-    if len(scores) < 2:
-        return
-    import numpy as np
-
-    mean, spread = float(np.mean(scores)), float(np.std(scores, ddof=1))
-    half = 1.96 * spread / len(scores) ** 0.5
-    print(f"{len(scores)} seeds: mean return {mean:.4g} +- {half:.2g} (95 %), each {scores}")
-
-
-def _plain_options(
-    rest: list[str], kinds: dict[str, Any], flags: tuple[str, ...]
-) -> tuple[dict[str, Any], list[str]]:
-    """Options without a section, and names."""
-    found: dict[str, Any] = {}
-    names: list[str] = []
-    items = list(rest)
-    while items:
-        item = items.pop(0)
-        name, equals, value = item.removeprefix("--").partition("=")
-        if not item.startswith("--"):
-            names.append(item)
-        elif name in flags:
-            found[name.replace("-", "_")] = True
-        elif name in kinds:
-            if not equals and not items:
-                raise UsageError(f"--{name}: given nothing; allowed: a value.")
-            text = value if equals else items.pop(0)
-            try:
-                found[name.replace("-", "_")] = kinds[name](text)
-            except ValueError:
-                raise UsageError(f"--{name}: given {text!r}; allowed: a whole number.") from None
-        else:
-            allowed = ", ".join(f"--{known}" for known in (*kinds, *flags))
-            raise UsageError(f"--{name}: given, but there is no such option; allowed: {allowed}.")
-    return found, names
-
-
-def settings_help() -> str:
-    """Every setting, its default and what it is."""
-    from fugu.training.config import Config
-
-    lines = []
-    hints = typing.get_type_hints(Config)
-    for section in ("train", "vec", "policy", "run"):
-        kind = hints[section]
-        documents = field_documents(kind)
-        lines.append(f"{section}: {(kind.__doc__ or '').splitlines()[0]}")
-        for item in dataclasses.fields(kind):
-            flag = f"--{section}.{item.name.rstrip('_').replace('_', '-')}"
-            lines.append(f"  {flag} ({item.default})  {documents.get(item.name, '')}")
-    return "\n".join(lines)
-
-
-def field_documents(kind: type) -> dict[str, str]:
-    """The lines below a dataclass's fields, its bases' too."""
-    import ast
-    import inspect
-    import textwrap
-
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if not dataclasses.is_dataclass(base):
-            continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(tree, ast.ClassDef)
-        for before, after in zip(tree.body, tree.body[1:], strict=False):
-            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            if isinstance(before, ast.AnnAssign) and is_text:
-                assert isinstance(before.target, ast.Name)
-                found[before.target.id] = str(after.value.value)  # type: ignore[attr-defined]
-    return found
-
-
 def _show_settings(tree: Tree, place: str = "") -> None:
     for key, value in tree.items():
         if isinstance(value, dict) and value and key != "env_kwargs":
             print(f"[{place}{key}]")
             _show_settings(value, f"{place}{key}.")
         else:
-            print(f"{key} = {value!r}")
+            print(f"{key} = {str(value)!r}" if isinstance(value, Path) else f"{key} = {value!r}")

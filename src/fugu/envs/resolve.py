@@ -27,7 +27,7 @@ _FORMS = (
     "package.module:factory, or a callable"
 )
 # Packages that register their ids when they are imported, by how the ids begin, and their extras.
-_REGISTRARS = {
+REGISTRARS = {
     "ALE/": ("ale_py", None),
     "BabyAI-": ("minigrid", "families"),
     "MiniGrid-": ("minigrid", "families"),
@@ -137,7 +137,7 @@ def _find_id(module: str, name: str) -> str:
 
 def _import_registrar(name: str) -> str:
     """Import the package known to register ids that begin like `name`, and say which it was."""
-    for start, (module, extra) in _REGISTRARS.items():
+    for start, (module, extra) in REGISTRARS.items():
         if name.startswith(start):
             try:
                 importlib.import_module(module)
@@ -163,12 +163,12 @@ def _find_pettingzoo(name: str) -> tuple[str, str]:
         importlib.import_module(package)
     except ModuleNotFoundError as error:
         raise MissingExtraError(package, extra) from error
-    found = _newest(title, _modules_of(family), "_v")
+    found = _newest(title, modules_of(family), "_v")
     if found is None:
-        names = [f"pettingzoo:{f}/{m}" for f in _families() for m in _modules_of(f)]
+        names = [f"pettingzoo:{f}/{m}" for f in families() for m in modules_of(f)]
         raise UsageError(
             f"env: given 'pettingzoo:{name}'; allowed: pettingzoo:family/name with a family of "
-            f"{', '.join(_families())}. {_nearest(f'pettingzoo:{name}', names)}"
+            f"{', '.join(families())}. {_nearest(f'pettingzoo:{name}', names)}"
         )
     path = f"{_package_of(family)}.{found}"
     try:
@@ -186,7 +186,7 @@ def _package_of(family: str) -> str:
     return "mpe2" if family == "mpe" else f"pettingzoo.{family}"
 
 
-def _modules_of(family: str) -> list[str]:
+def modules_of(family: str) -> list[str]:
     """The environments of a family, found without importing them."""
     if not family.isidentifier():
         return []
@@ -198,10 +198,10 @@ def _modules_of(family: str) -> list[str]:
     return [m.name for m in pkgutil.iter_modules(folders or ()) if re.search(r"_v\d+$", m.name)]
 
 
-def _families() -> list[str]:
+def families() -> list[str]:
     path = importlib.import_module("pettingzoo").__path__
     names = {"mpe", *(found.name for found in pkgutil.iter_modules(path))}
-    return sorted(name for name in names if _modules_of(name))
+    return sorted(name for name in names if modules_of(name))
 
 
 # ------------------------------------------------------------------ names

@@ -25,3 +25,13 @@ class Sink(Protocol):
     def close(self) -> None:
         """Finish what is open; nothing is written afterwards."""
         raise NotImplementedError("close() -> None")
+
+
+def finite(values: Values) -> npt.NDArray[np.float64]:
+    """The values that a histogram can hold, flat.
+
+    >>> finite([1.0, float("nan"), 2.0, float("inf")]).tolist()
+    [1.0, 2.0]
+    """
+    array = np.asarray(values, dtype=np.float64).ravel()
+    return array[np.isfinite(array)]

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fugu.core.errors import MissingExtraError
-from fugu.track.sinks import Sink, Values
+from fugu.track.sinks import Sink, Values, finite
 
 
 class TensorboardSink(Sink):
@@ -36,8 +34,8 @@ class TensorboardSink(Sink):
             self._writer.add_scalar(name, float(value), step)
 
     def histogram(self, step: int, name: str, values: Values) -> None:
-        """Add a histogram; no values, no histogram."""
-        array = np.asarray(values, dtype=np.float64)
+        """Add a histogram of the finite values; none of them, no histogram."""
+        array = finite(values)
         if array.size:
             self._writer.add_histogram(name, array, step)
 

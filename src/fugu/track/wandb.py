@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from fugu.core.errors import MissingExtraError
-from fugu.track.sinks import Sink, Values
+from fugu.track.sinks import Sink, Values, finite
 
 
 class WandbSink(Sink):
@@ -55,8 +53,8 @@ class WandbSink(Sink):
         self._run.log({name: float(value) for name, value in metrics.items()}, step=step)
 
     def histogram(self, step: int, name: str, values: Values) -> None:
-        """Log a histogram; no values, no histogram."""
-        array = np.asarray(values, dtype=np.float64)
+        """Log a histogram of the finite values; none of them, no histogram."""
+        array = finite(values)
         if array.size:
             self._run.log({name: self._wandb.Histogram(array)}, step=step)
 

@@ -219,10 +219,18 @@ class Session:
             )
         for callback in self._callbacks:
             callback(trainer, progress)
-        if exam:
-            self._save(trainer, exam["mean_return"])
-        elif time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds:
-            self._save(trainer)
+        due = time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds
+        if due or exam:
+            self._write_histograms(trainer, sink)
+            self._save(trainer, exam.get("mean_return"))
+
+    def _write_histograms(self, trainer: Trainer, sink: Sink) -> None:
+        """All weights, as often as a checkpoint is written."""
+        for i, policy in enumerate(trainer.policies):
+            prefix = "weights" if len(trainer.policies) == 1 else f"weights_{i}"
+            for name, weight in policy.named_parameters():
+                values = weight.detach().float().cpu().numpy()
+                sink.histogram(trainer.steps, f"{prefix}/{name}", values)
 
     def _examine(self, trainer: Trainer) -> dict[str, float]:
         """What an evaluation says, if one is due; the same episodes each time."""

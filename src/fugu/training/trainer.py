@@ -105,11 +105,11 @@ class Trainer:
     def update(self) -> Progress:
         """Collect rows and learn from them."""
         self._check({})  # somebody may have laid hands on the weights
-        began, steps = time.perf_counter(), self.steps
+        began, steps, progress = time.perf_counter(), self.steps, self.progress
         self.engine.collect()
         collected = time.perf_counter()
-        rate = learning_rate_at(self.progress, optimiser_config(self.cfg))
-        losses = self.engine.update(self.progress, rate)
+        rate = learning_rate_at(progress, optimiser_config(self.cfg))
+        losses = self.engine.update(progress, rate)
         self._check(losses)
         self.updates += 1
         ended = time.perf_counter()

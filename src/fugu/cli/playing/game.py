@@ -13,6 +13,7 @@ from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv, as_bytes
 from fugu.envs.native_library import BOX, TYPES, Key
+from fugu.envs.picture import Picture
 from fugu.vector.tuning.playing import Player
 
 
@@ -94,6 +95,20 @@ class Game:
         self._players = [Player(g, g.num_agents, derive(root, i)) for i, g in enumerate(env.groups)]
         env.bind(*(Buffers.allocate(group) for group in env.groups))
         env.reset(root)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of its picture, in its own units."""
+        return self.env.spec.size
+
+    @property
+    def rate(self) -> float:
+        """Steps a second; 0 if the environment does not say."""
+        return self.env.spec.frames
+
+    def picture(self, size: tuple[int, int]) -> Picture:
+        """A picture of now, of this width and height."""
+        return self.env.render(size)
 
     @property
     def waits(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fugu.cli.playing.game import Game
+from fugu.envs.picture import Picture
 
 RATE = 30.0  # frames a second where an environment does not say
 QUIT = "escape"
@@ -20,6 +20,49 @@ class KeyEvent:
     name: str
     """As pygame calls it: "left", "space", "a"."""
     down: bool
+
+
+class Game(Protocol):
+    """Something that goes on step by step and can be looked at."""
+
+    steps: int
+    """That were made."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the keys that do something."""
+        raise NotImplementedError("names -> tuple[str, ...]")
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stands still until a person presses a key."""
+        raise NotImplementedError("waits -> bool")
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of its picture, in its own units."""
+        raise NotImplementedError("size -> tuple[float, float]")
+
+    @property
+    def rate(self) -> float:
+        """Steps a second; 0 if nobody says."""
+        raise NotImplementedError("rate -> float")
+
+    def reset(self) -> None:
+        """Begin the next episode."""
+        raise NotImplementedError("reset() -> None")
+
+    def step(self, held: Iterable[str]) -> bool:
+        """Make a step while keys are held; False if what they ask for is not allowed now."""
+        raise NotImplementedError("step(held: Iterable[str]) -> bool")
+
+    def status(self) -> str:
+        """How it goes, in a line."""
+        raise NotImplementedError("status() -> str")
+
+    def picture(self, size: tuple[int, int]) -> Picture:
+        """A picture of now, of this width and height."""
+        raise NotImplementedError("picture(size: tuple[int, int]) -> Picture")
 
 
 class Screen(Protocol):
@@ -50,10 +93,11 @@ def run(game: Game, screen: Screen, steps: int | None = None, fps: float | None 
         steps: After which it ends.
         fps: Steps a second; what the environment says if not given.
     """
-    pause = 1 / (fps or game.env.spec.frames or RATE)
+    pause = 1 / (fps or game.rate or RATE)
     commands = commands_of(game)
     words = [f"{key} {what}" for key, what in commands.items() if key != "q"]
-    help_line = f"keys: {', '.join(game.names)}   {', '.join(words)}"
+    keys = [f"keys: {', '.join(game.names)}"] if game.names else []
+    help_line = "   ".join([*keys, ", ".join(words)])
     held: list[str] = []
     paused, due = False, time.perf_counter()
     while steps is None or game.steps < steps:

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from fugu.cli.playing.game import Game
-from fugu.cli.playing.loop import QUIT, KeyEvent
+from fugu.cli.playing.loop import QUIT, Game, KeyEvent
 from fugu.core.errors import UsageError
 from fugu.envs.picture import to_terminal
 
@@ -111,10 +110,10 @@ class Terminal:
     def show(self, game: Game, lines: tuple[str, str]) -> None:
         """Draw the game over what was drawn before."""
         columns, rows = shutil.get_terminal_size()
-        width, height = game.env.spec.size
+        width, height = game.size
         high = max(2, 2 * min(rows - 3, round(columns * height / width / 2)))
         wide = max(1, min(columns, round(high * width / height)))
-        drawn = to_terminal(game.env.render((wide, high)), wide).splitlines()
+        drawn = to_terminal(game.picture((wide, high)), wide).splitlines()
         text = [line[: columns - 1] for line in lines]
         _write("\x1b[H" + "\x1b[K\r\n".join([*drawn, *text]) + "\x1b[J")
 

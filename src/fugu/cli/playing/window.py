@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from fugu.cli.playing.game import Game
-from fugu.cli.playing.loop import QUIT, KeyEvent
+from fugu.cli.playing.loop import QUIT, Game, KeyEvent
 from fugu.core.errors import FuguError, MissingExtraError
 
 HEIGHT = 600  # of a window when it opens
@@ -53,7 +52,7 @@ class Window:
 
     def __init__(self, pygame: Any, game: Game) -> None:
         self._pygame, self._title = pygame, ""
-        width, height = game.env.spec.size
+        width, height = game.size
         size = (round(HEIGHT * width / height), HEIGHT) if height > 0 else (HEIGHT, HEIGHT)
         self._surface = pygame.display.set_mode(size, pygame.RESIZABLE)
 
@@ -72,7 +71,7 @@ class Window:
         """Draw the game anew."""
         pygame = self._pygame
         self._surface = pygame.display.get_surface()
-        picture = game.env.render(self._surface.get_size())
+        picture = game.picture(self._surface.get_size())
         height, width, _ = picture.shape
         self._surface.blit(pygame.image.frombuffer(picture, (width, height), "RGB"), (0, 0))
         title = "   |   ".join(lines)

@@ -1,0 +1,74 @@
+"""Flags of commands whose settings are those of training."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+import typing
+from typing import Any
+
+from fugu.core.errors import UsageError
+
+
+def plain_options(
+    rest: list[str], kinds: dict[str, Any], flags: tuple[str, ...]
+) -> tuple[dict[str, Any], list[str]]:
+    """Options without a section, and names."""
+    found: dict[str, Any] = {}
+    names: list[str] = []
+    items = list(rest)
+    while items:
+        item = items.pop(0)
+        name, equals, value = item.removeprefix("--").partition("=")
+        if not item.startswith("--"):
+            names.append(item)
+        elif name in flags:
+            found[name.replace("-", "_")] = True
+        elif name in kinds:
+            if not equals and (not items or items[0].startswith("--")):
+                raise UsageError(f"--{name}: given nothing; allowed: a value.")
+            text = value if equals else items.pop(0)
+            try:
+                found[name.replace("-", "_")] = kinds[name](text)
+            except ValueError:
+                raise UsageError(f"--{name}: given {text!r}; allowed: a whole number.") from None
+        else:
+            allowed = ", ".join(f"--{known}" for known in (*kinds, *flags))
+            raise UsageError(f"--{name}: given, but there is no such option; allowed: {allowed}.")
+    return found, names
+
+
+def settings_help() -> str:
+    """Every setting, its default and what it is."""
+    from fugu.training.config import Config
+
+    lines = []
+    hints = typing.get_type_hints(Config)
+    for section in ("train", "vec", "policy", "run"):
+        kind = hints[section]
+        documents = field_documents(kind)
+        lines.append(f"{section}: {(kind.__doc__ or '').splitlines()[0]}")
+        for item in dataclasses.fields(kind):
+            flag = f"--{section}.{item.name.rstrip('_').replace('_', '-')}"
+            line = f"  {flag} ({item.default})  {' '.join(documents.get(item.name, '').split())}"
+            lines += textwrap.wrap(line, 100, subsequent_indent=" " * 6, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def field_documents(kind: type) -> dict[str, str]:
+    """The lines below a dataclass's fields, its bases' too."""
+    import ast
+    import inspect
+
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for before, after in zip(tree.body, tree.body[1:], strict=False):
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(before, ast.AnnAssign) and is_text:
+                assert isinstance(before.target, ast.Name)
+                found[before.target.id] = str(after.value.value)  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,243 @@
+"""Where an update's time goes: parts of it timed from outside, then torch's operators."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+from fugu.core.errors import UsageError
+from fugu.training.config import Config
+from fugu.training.trainer import Progress, Trainer
+
+# What is timed, by the part it counts for; what is called inside another counts for itself alone.
+# A name that is gone leaves its part without it.
+PARTS = {
+    ("collect", "wait for environments"): ["fugu.vector.vector:Vector.recv"],
+    ("collect", "forward"): ["fugu.policies.policy:Policy.forward"],
+    ("collect", "sampling"): [
+        "fugu.policies.distribution:ActionDistribution.sample",
+        "fugu.policies.distribution:ActionDistribution.to_rows",
+    ],
+    ("collect", "segments"): [
+        f"fugu.data.segments:Segments.{name}" for name in ("waiting", "earn", "cut", "add")
+    ],
+    ("collect", "send actions"): ["fugu.vector.vector:Vector.send"],
+    ("collect", "reward scale"): ["fugu.training.normalise:RewardScale.note"],
+    ("learn", "gather"): [
+        "fugu.algos.ppo:_Rows.__init__",
+        "fugu.algos.ppo:_Rows.minibatch",
+        "fugu.data.segments:Segments.take",
+        "fugu.data.segments:Segments.release",
+    ],
+    ("learn", "advantages"): ["fugu.algos.ppo:_Rows.advantages"],
+    ("learn", "choice of rows"): ["fugu.algos.ppo:PPO._choose"],
+    ("learn", "forward"): ["fugu.policies.policy:Policy.forward_segments"],
+    ("learn", "loss"): ["fugu.algos.ppo:ppo_loss"],
+    ("learn", "backward"): ["torch:Tensor.backward"],
+    ("learn", "optimiser"): [
+        "torch.optim:AdamW.step",
+        "fugu.algos.muon:Muon.step",
+        "torch.optim:Optimizer.zero_grad",
+        "torch.nn.utils:clip_grad_norm_",
+    ],
+}
+MATRIX_PRODUCTS = re.compile(
+    r"aten::(addmm|mm|bmm|baddbmm|addmv|mv|linear|matmul)$|mkldnn|lstm|gru"
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a phase, or all of it.
+
+    Attributes:
+        phase: "collect" or "learn".
+        name: Of the part; empty for the whole phase.
+        seconds: An update.
+        share: Of the whole update.
+        calls: An update.
+    """
+
+    phase: str
+    name: str
+    seconds: float
+    share: float
+    calls: float
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One of torch's operators; seconds and calls are those of an update."""
+
+    name: str
+    seconds: float
+    share: float
+    calls: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of some updates went.
+
+    Attributes:
+        seconds: Of an update.
+        steps: Agent steps of an update.
+        traced_seconds: Of an update while torch's profiler looks on.
+        parts: Of the updates that it does not look on.
+        operators: By their own time, the longest first.
+        matrix_products: Their share of the traced updates.
+    """
+
+    seconds: float
+    steps: float
+    traced_seconds: float
+    parts: tuple[Part, ...]
+    operators: tuple[Operator, ...]
+    matrix_products: float
+
+
+class Stopwatch:
+    """Times calls by part; the time of a call inside another is taken off the outer one."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, str], float] = {}
+        self.calls: dict[tuple[str, str], int] = {}
+        self._inside = threading.local()
+
+    def timed(self, part: tuple[str, str], call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same call, with its time noted."""
+
+        @functools.wraps(call)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            outer = getattr(self._inside, "seconds", 0.0)
+            self._inside.seconds = 0.0
+            began = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                spent = time.perf_counter() - began
+                own = spent - self._inside.seconds
+                self.seconds[part] = self.seconds.get(part, 0.0) + own
+                self.calls[part] = self.calls.get(part, 0) + 1
+                self._inside.seconds = outer + spent
+
+        return wrapper
+
+    @contextmanager
+    def watching(self, trainer: Trainer) -> Iterator[None]:
+        """Time all parts; afterwards everything is as it was."""
+        undo: list[tuple[Any, str, Any]] = []
+        try:
+            for part, targets in PARTS.items():
+                for owner, name in (found for t in targets for found in _owners(t, trainer)):
+                    before = vars(owner)[name]
+                    undo.append((owner, name, before))
+                    setattr(owner, name, self.timed(part, before))
+            yield
+        finally:
+            for owner, name, before in reversed(undo):
+                setattr(owner, name, before)
+
+
+def profile_training(cfg: Config, out: Path, updates: int = 5, warmup: int = 2) -> Profile:
+    """Train for a moment: some updates to warm up, some timed, as many under torch's profiler.
+
+    Args:
+        cfg: Of the run; nothing of it is kept.
+        out: The trace to write, for chrome://tracing or ui.perfetto.dev.
+        updates: To time, and to trace.
+        warmup: Updates before them.
+    """
+    if updates < 1:
+        raise UsageError(f"updates: given {updates}; allowed: 1 or more.")
+    if out.suffix != ".json" or not out.parent.is_dir():
+        raise UsageError(f"out: given {str(out)!r}; allowed: a .json file in a folder that exists.")
+    endless = replace(cfg, train=replace(cfg.train, total_steps=1 << 60))
+    trainer, watch = Trainer(endless), Stopwatch()
+    try:
+        _advance(trainer, warmup)
+        before = trainer.steps
+        with watch.watching(trainer):
+            timed = _advance(trainer, updates)
+        steps = trainer.steps - before
+        kinds = [ProfilerActivity.CPU]
+        if trainer.device.type == "cuda":
+            kinds.append(ProfilerActivity.CUDA)
+        with profile(activities=kinds) as tracer:
+            traced = _advance(trainer, updates)
+    finally:
+        trainer.close()
+    tracer.export_chrome_trace(str(out))
+    wall = sum(map(_seconds, traced))
+    operators = [
+        Operator(found.key, spent / updates, spent / wall, found.count / updates)
+        for found in tracer.key_averages()
+        if (spent := found.self_cpu_time_total / 1e6) > 0
+    ]
+    return Profile(
+        sum(map(_seconds, timed)) / updates,
+        steps / updates,
+        wall / updates,
+        tuple(_parts(watch, timed)),
+        tuple(sorted(operators, key=lambda found: -found.seconds)),
+        sum(found.share for found in operators if MATRIX_PRODUCTS.search(found.name)),
+    )
+
+
+def _advance(trainer: Trainer, updates: int) -> list[Progress]:
+    """Train for so many updates."""
+    found: list[Progress] = []
+
+    def note(progress: Progress) -> None:
+        found.append(progress)
+        trainer.stopping = len(found) == updates
+
+    trainer.stopping = not updates
+    trainer.run(note)
+    return found
+
+
+def _seconds(progress: Progress) -> float:
+    return sum(progress.phases.values())
+
+
+def _parts(watch: Stopwatch, timed: list[Progress]) -> Iterator[Part]:
+    """Each phase, its parts, and what is left of it."""
+    count, whole = len(timed), sum(map(_seconds, timed))
+    for phase in timed[0].phases:
+        total = sum(progress.phases[phase] for progress in timed)
+        yield Part(phase, "", total / count, total / whole, 1.0)
+        mine = {key: spent for key, spent in watch.seconds.items() if key[0] == phase}
+        for key in (key for key in PARTS if key in mine):
+            spent = mine[key]
+            yield Part(*key, spent / count, spent / whole, watch.calls[key] / count)
+        if mine:
+            left = max(0.0, total - sum(mine.values()))
+            yield Part(phase, "rest", left / count, left / whole, 1.0)
+
+
+def _owners(target: str, trainer: Trainer) -> Iterator[tuple[Any, str]]:
+    """What has the attribute that `module:Class.method` or `module:function` names, if any has."""
+    module, _, path = target.partition(":")
+    *folders, name = path.split(".")
+    try:
+        owner: Any = importlib.import_module(module)
+    except ImportError:
+        return
+    for folder in folders:
+        owner = getattr(owner, folder, None)
+    if owner is not None and name in vars(owner):
+        yield owner, name
+    for policy in trainer.policies:  # a compiled policy has methods of its own
+        if isinstance(owner, type) and isinstance(policy, owner) and name in vars(policy):
+            yield policy, name
