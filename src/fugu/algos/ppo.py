@@ -9,6 +9,7 @@ at infinity or ratios at 1 this is GAE; with `alpha` at 0 rows are shuffled and 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -194,6 +195,13 @@ class PPO:
         segments.release(rows)
         told = {name: float(torch.stack(values).mean()) for name, values in sums.items()}
         return told | {"explained_variance": data.explained_variance(cfg)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: all that PPO remembers is the policy and the optimiser."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
 
     def _choose(
         self,

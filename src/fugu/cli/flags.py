@@ -38,12 +38,12 @@ def plain_options(
     return found, names
 
 
-def settings_help() -> str:
-    """Every setting, its default and what it is."""
-    from fugu.training.config import Config
+def settings_help(algo: str = "ppo") -> str:
+    """Every setting of an algorithm, its default and what it is."""
+    from fugu.training.config import CONFIGS, Config
 
     lines = []
-    hints = typing.get_type_hints(Config)
+    hints = typing.get_type_hints(CONFIGS.get(algo, Config))
     for section in ("train", "vec", "policy", "run"):
         kind = hints[section]
         documents = field_documents(kind)

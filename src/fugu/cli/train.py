@@ -22,6 +22,7 @@ pettingzoo:family/name, package.module:factory, or the path of a native environm
 
   --preset NAME      a named set of settings: classic
   --config FILE      a TOML file of settings
+  --algo NAME        which algorithm: ppo
   --seed N           root of all chance
   --seeds N          train with so many seeds, one after the other, and report on all
   --device NAME      cpu, cuda or mps
@@ -36,7 +37,15 @@ RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FO
 Go on with a run (its name, the beginning of it, its folder, or latest) from its last checkpoint,
 exactly as it would have gone on. Only what does not change the training so far may be set anew,
 such as --train.total-steps."""
-PLAIN = {"preset": str, "config": str, "seed": int, "seeds": int, "device": str, "init-from": str}
+PLAIN = {
+    "algo": str,
+    "preset": str,
+    "config": str,
+    "seed": int,
+    "seeds": int,
+    "device": str,
+    "init-from": str,
+}
 
 
 @dataclass(frozen=True)
@@ -57,14 +66,14 @@ class Train:
         """The command that flags describe."""
         tree, rest = from_flags(args)
         if not rest or {"-h", "--help"} & {*rest}:
-            print(TRAIN_HELP + "\n\n" + settings_help())
+            print(TRAIN_HELP + "\n\n" + settings_help(_algo(args)))
             raise SystemExit(0 if rest else 2)
         options, names = plain_options(rest, PLAIN, ("dry-run", "quiet"))
         if len(names) != 1:
             raise UsageError(f"train: given {names}; allowed: one environment. See fugu train -h")
         if "env" in tree:
             tree["env_kwargs"] = tree.pop("env")
-        for name in ("seed", "device"):
+        for name in ("algo", "seed", "device"):
             if name in options:
                 tree[name] = options.pop(name)
         fields = {name.replace("-", "_"): value for name, value in options.items()}
@@ -146,6 +155,13 @@ class Resume:
         result = resume(self.run_name, root=self.runs, show=not self.quiet, overrides=self.tree)
         report(result)
         return 128 + result.signals[0] if result.signals else 0
+
+
+def _algo(args: list[str]) -> str:
+    """What `--algo` says, also beside a call for help."""
+    after = [args[i + 1] for i, item in enumerate(args[:-1]) if item == "--algo"]
+    joined = [item.removeprefix("--algo=") for item in args if item.startswith("--algo=")]
+    return (after + joined or ["ppo"])[0]
 
 
 def report(result: Result) -> None:

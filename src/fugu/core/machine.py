@@ -47,7 +47,8 @@ def keep_freed_memory() -> bool:
         return False
     mmap_threshold, trim_threshold, top_pad = -3, -1, -2  # of malloc.h
     settings = {mmap_threshold: 1 << 30, trim_threshold: (1 << 31) - 1, top_pad: 1 << 26}
-    return min(mallopt(name, ctypes.c_int(value)) for name, value in settings.items()) == 1
+    taken = [mallopt(name, ctypes.c_int(value)) for name, value in settings.items()]
+    return all(answer == 1 for answer in taken)
 
 
 def has_bfloat16() -> bool:

@@ -199,6 +199,7 @@ def modules_of(family: str) -> list[str]:
 
 
 def families() -> list[str]:
+    """PettingZoo's families that are installed, mpe2 among them."""
     path = importlib.import_module("pettingzoo").__path__
     names = {"mpe", *(found.name for found in pkgutil.iter_modules(path))}
     return sorted(name for name in names if modules_of(name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import typing
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,8 +37,8 @@ PRESETS: dict[str, Tree] = {
 
 
 @dataclass(frozen=True)
-class TrainConfig(PPOConfig):
-    """How to learn."""
+class LearningConfig:
+    """What every algorithm has."""
 
     total_steps: int = 1_000_000
     """Agent steps of the whole run."""
@@ -64,6 +65,11 @@ class TrainConfig(PPOConfig):
 
 
 @dataclass(frozen=True)
+class TrainConfig(PPOConfig, LearningConfig):
+    """How to learn with PPO."""
+
+
+@dataclass(frozen=True)
 class VecConfig:
     """How environments are run."""
 
@@ -75,6 +81,8 @@ class VecConfig:
     """Threads or processes; as many as there are cores if not given."""
     batch_size: int | None = None
     """Environments of a batch; all if not given."""
+    group_size: int = 1
+    """Copies that begin each episode alike."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +119,24 @@ class Config:
     """Root of all chance."""
     device: str = "cpu"
     """Where policies live: cpu, cuda, mps."""
+    algo: str = "ppo"
+    """Which algorithm; it says what settings `train` has."""
     train: TrainConfig = field(default_factory=TrainConfig)
     vec: VecConfig = field(default_factory=VecConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     run: RunConfig = field(default_factory=RunConfig)
+
+
+# The settings of each algorithm.
+CONFIGS: dict[str, type[Config]] = {"ppo": Config}
+
+
+def read_config(tree: Tree) -> Config:
+    """Settings from a tree of them, such as a run keeps."""
+    algo = tree.get("algo", "ppo")
+    if algo not in CONFIGS:
+        raise UsageError(f"algo: given {algo!r}; allowed: {', '.join(CONFIGS)}.")
+    return from_tree(CONFIGS[algo], tree)
 
 
 def resolve_config(
@@ -127,8 +149,23 @@ def resolve_config(
     """The settings of a run: defaults < the environment's own < preset < files < overrides."""
     if preset is not None and preset not in PRESETS:
         raise UsageError(f"preset: given {preset!r}; allowed: {', '.join(PRESETS)}.")
-    layers = [env_settings(env), PRESETS[preset] if preset else {}, *map(read_toml, files)]
-    return from_tree(Config, merge(*layers, overrides or {}, {"env": env}))
+    given = merge(PRESETS[preset] if preset else {}, *map(read_toml, files), overrides or {})
+    hints = env_settings(env)
+    algo = str(given.get("algo", hints.get("algo", "ppo")))
+    return read_config(merge(_known(hints, CONFIGS.get(algo, Config)), given, {"env": env}))
+
+
+def _known(hints: Tree, kind: type[Config]) -> Tree:
+    """Hints of an environment, without those for settings of another algorithm."""
+    sections = typing.get_type_hints(kind)
+    known: Tree = {}
+    for name, value in hints.items():
+        if isinstance(value, dict) and is_dataclass(sections.get(name)):
+            names = {item.name for item in fields(sections[name])}
+            known[name] = {key: entry for key, entry in value.items() if key in names}
+        else:
+            known[name] = value
+    return known
 
 
 def env_settings(env: str) -> Tree:

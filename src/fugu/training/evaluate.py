@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fugu.core.config import from_tree
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.training.config import Config
+from fugu.training.config import Config, read_config
 from fugu.training.parts import Parts, PolicyFactory
 from fugu.vector import Batch, Vector, make
 
@@ -93,7 +92,7 @@ def load_policies(
     path = checkpoint or run.latest()
     if path is None:
         raise UsageError(f"run: given {run.name!r}, which has no checkpoint yet.")
-    cfg, parts = from_tree(Config, run.config), parts or Parts()
+    cfg, parts = read_config(run.config), parts or Parts()
     tensors = load_checkpoint(path).tensors
     policies = []
     with make(parts.env_of(cfg.env), 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:

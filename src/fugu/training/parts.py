@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fugu.core.errors import UsageError
-from fugu.envs.contract import AgentGroup
-from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 
-PolicyFactory: TypeAlias = Callable[[AgentGroup, PolicyConfig], Policy]
+PolicyFactory: TypeAlias = Callable[..., Policy]
 NAMELESS = "<called>"  # the env of a run whose factory nobody can import
 
 
@@ -22,7 +20,8 @@ class Parts:
 
     Attributes:
         env: Makes an environment; None if the settings name it.
-        policy: Makes the policy of a group of agents.
+        policy: Makes the policy of a group of agents, called with the group and the policy's
+            settings (and the number of critics, where there are several).
     """
 
     env: Callable[..., Any] | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fugu.core.config import Tree, from_tree, merge, to_tree
+from fugu.core.config import Tree, merge, to_tree
 from fugu.core.errors import UsageError
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint
@@ -19,7 +19,7 @@ from fugu.track.dashboard import Dashboard
 from fugu.track.jsonl import JsonlSink
 from fugu.track.sinks import Sink
 from fugu.track.snapshot import Snapshot
-from fugu.training.config import Config, resolve_config
+from fugu.training.config import Config, read_config, resolve_config
 from fugu.training.evaluate import COPIES, play
 from fugu.training.parts import Parts, PolicyFactory, name_of
 from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_signals
@@ -115,7 +115,7 @@ def resume(
         overrides: Settings to change, such as a larger `train.total_steps`.
     """
     found = run if isinstance(run, Run) else Run.open(run, root)
-    cfg = from_tree(Config, merge(found.config, overrides or {}))
+    cfg = read_config(merge(found.config, overrides or {}))
     parts = Parts(env, policy_factory or make_policy)
     return Session(cfg, found, show, tuple(callbacks), parts, resumes=True).run()
 

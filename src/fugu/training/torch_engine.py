@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from fugu.algos.learner import Learner
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
 from fugu.algos.ppo import PPO
 from fugu.core.machine import has_bfloat16
 from fugu.core.seeding import derive
 from fugu.data.segments import Segments, SegmentShape
+from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig, Precision
-from fugu.policies.policy import Policy, make_policy
+from fugu.policies.policy import Policy
 from fugu.training.collect import Actor, Collector, EpisodeRecord
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.normalise import RewardScale
-from fugu.training.parts import PolicyFactory
+from fugu.training.parts import Parts
 from fugu.vector import Vector
 
 SAMPLING, ROWS, WEIGHTS = 1, 2, 3  # branches of the seed tree; 0 is the environments'
@@ -29,6 +31,8 @@ LARGE_BATCH, LARGE_LAYER = 1024, 128  # below, converting to bfloat16 costs what
 
 class TorchEngine:
     """PPO for each group of agents; see `Engine` for what its parts do.
+
+    Algorithms that learn from the same segments derive from it and say which policy and learner.
 
     Attributes:
         collector: Steps the environments.
@@ -40,7 +44,7 @@ class TorchEngine:
         cfg: Config,
         vec: Vector,
         device: torch.device,
-        policy_factory: PolicyFactory = make_policy,
+        parts: Parts,
     ) -> None:
         self.cfg, self.vec, self._device = cfg, vec, device
         self._random = [
@@ -49,29 +53,49 @@ class TorchEngine:
         torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
         self.policies: list[Policy] = []
         self._actors: list[Actor] = []
-        self._learners: list[PPO] = []
+        self._learners: list[Learner] = []
         for group in vec.groups:
-            agents = vec.num_envs * group.num_agents
-            precision = choose_precision(cfg.policy, agents, device)
-            policy = policy_factory(group, replace(cfg.policy, precision=precision)).to(device)
-            if cfg.train.compile:
-                compile_policy(policy)
-            shape = SegmentShape(
-                agents,
-                cfg.train.rows or agents,
-                cfg.train.horizon,
-                policy.distribution.num_samples,
-                policy.state_size,
-            )
-            segments = Segments(group, shape, device, cfg.train.cpu_offload)
-            scale = RewardScale(agents, cfg.train.gamma)
-            self.policies.append(policy)
-            self._actors.append(Actor(policy, segments, scale, device, self._random[0]))
-            optimiser = make_optimiser(policy, optimiser_config(cfg))
-            self._learners.append(PPO(policy, optimiser, cfg.train, self._random[1]))
+            self._add_group(group, parts)
         self.collector = Collector(vec, self._actors)
         stores = [actor.segments.observations for actor in self._actors]
         self.offloaded_bytes = sum(store.offloaded_bytes for store in stores)
+
+    def _add_group(self, group: AgentGroup, parts: Parts) -> None:
+        cfg, device, agents = self.cfg, self._device, self.vec.num_envs * group.num_agents
+        precision = choose_precision(cfg.policy, agents, device)
+        policy = self.make_policy(group, replace(cfg.policy, precision=precision), parts)
+        policy = policy.to(device)
+        if cfg.train.compile:
+            compile_policy(policy)
+        shape = SegmentShape(
+            agents,
+            cfg.train.rows or agents,
+            cfg.train.horizon,
+            policy.distribution.num_samples,
+            policy.state_size,
+            policy.num_critics,
+            group.num_costs,
+        )
+        segments = Segments(group, shape, device, cfg.train.cpu_offload)
+        scale = RewardScale(agents, cfg.train.gamma)
+        self.policies.append(policy)
+        self._actors.append(Actor(policy, segments, scale, device, self._random[0]))
+        optimiser = make_optimiser(policy, optimiser_config(cfg))
+        self._learners.append(self.make_learner(group, policy, optimiser))
+
+    # ------------------------------------------------------------------ what algorithms change
+
+    def make_policy(self, group: AgentGroup, cfg: PolicyConfig, parts: Parts) -> Policy:
+        """The policy of a group."""
+        return parts.policy(group, cfg)
+
+    def make_learner(
+        self, group: AgentGroup, policy: Policy, optimiser: torch.optim.Optimizer
+    ) -> Learner:
+        """What improves the policy of a group."""
+        return PPO(policy, optimiser, self.cfg.train, self._random[1])
+
+    # ------------------------------------------------------------------ the engine
 
     @property
     def steps(self) -> int:
@@ -126,6 +150,8 @@ class TorchEngine:
             segments = actor.segments.state_dict()
             tensors[f"segments_{i}"] = {**segments, "recurrent": actor.states}
             tensors[f"scale_{i}"] = dict(actor.scale.state_dict())
+            if remembered := learner.state_dict():
+                tensors[f"learner_{i}"] = remembered
         snapshot = self.collector.pause()
         if snapshot is not None:
             tensors["environments"] = snapshot
@@ -148,6 +174,7 @@ class TorchEngine:
             actor.states = torch.from_numpy(arrays.pop("recurrent").copy()).to(self._device)
             actor.segments.load_state_dict(arrays)
             actor.scale.load_state_dict({k: as_array(v) for k, v in tensors[f"scale_{i}"].items()})
+            learner.load_state_dict(tensors.get(f"learner_{i}", {}))
         for generator, saved in zip(self._random, state["random"], strict=True):
             generator.bit_generator.state = saved
         self.collector.steps = int(state["steps"])

@@ -21,9 +21,10 @@ from fugu.core.seeding import derive
 from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint
 from fugu.training.config import Config
-from fugu.training.engine import Engine, Tensors
+from fugu.training.engine import Tensors
+from fugu.training.engines import make_engine
 from fugu.training.parts import Parts
-from fugu.training.torch_engine import TorchEngine, as_tensor, optimiser_config
+from fugu.training.torch_engine import as_tensor, optimiser_config
 from fugu.vector import Vector, make
 
 ENVIRONMENTS = 0  # the branch of the seed tree
@@ -74,7 +75,7 @@ class Trainer:
         self._undo = set_threads(cfg.train.threads, cfg.train.deterministic)
         self.vec = make_vector(cfg, parts)
         try:
-            self.engine: Engine = TorchEngine(cfg, self.vec, self.device, parts.policy)
+            self.engine = make_engine(cfg, self.vec, self.device, parts)
         except BaseException:
             self.close()
             raise
@@ -209,6 +210,7 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
         num_workers=cfg.vec.num_workers,
         batch_size=cfg.vec.batch_size,
         ordered=cfg.train.deterministic,
+        group_size=cfg.vec.group_size,
         resumable=True,
         **options,  # type: ignore[arg-type]
     )
