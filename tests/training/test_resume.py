@@ -127,6 +127,60 @@ def test_signals_leave_a_run_that_can_go_on(number: int, tmp_path: Path) -> None
     assert result.steps > steps
 
 
+KILLED: dict[str, dict[str, Any]] = {
+    "mlp": {"vec": {"num_envs": 8, "backend": "serial"}},
+    "lstm": {"vec": {"num_envs": 8, "backend": "serial"}, "policy": {"core": "lstm"}},
+    "mlp in processes": {"vec": {"num_envs": 8, "backend": "process", "num_workers": 2}},
+    "lstm in processes": {
+        "vec": {"num_envs": 8, "backend": "process", "num_workers": 2},
+        "policy": {"core": "lstm"},
+    },
+    "parts of the copies": {
+        "vec": {"num_envs": 8, "backend": "process", "num_workers": 2, "batch_size": 4},
+        "train": {"deterministic": True},
+    },
+}
+
+
+@pytest.mark.parametrize("case", KILLED)
+def test_killed_and_resumed_equals_never_killed(case: str, tmp_path: Path) -> None:
+    """Environments that have no states: their episodes are played again."""
+    settings = {**KILLED[case], "seed": 3}
+    settings["train"] = {"total_steps": 6 * 256, "horizon": 32, **settings.get("train", {})}
+    whole = train("CartPole-v1", show=False, run={"folder": tmp_path, "name": "whole"}, **settings)
+    script = f"""
+        import os, signal
+        from fugu.training.session import train
+
+        def kill_later(trainer, progress):
+            if progress.updates != 3:
+                return
+            recv, calls = trainer.vec.recv, []
+
+            def counted():
+                calls.append(1)
+                if len(calls) == 16:  # in the middle of a collection, after the checkpoint
+                    os.killpg(0, signal.SIGKILL)
+                return recv()
+
+            trainer.vec.recv = counted
+
+        if __name__ == "__main__":
+            run = {{"folder": {str(tmp_path)!r}, "name": "part", "checkpoint_seconds": 0.0}}
+            train("CartPole-v1", show=False, run=run, callbacks=[kill_later], **{settings!r})
+    """
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(script))
+    process = subprocess.Popen([sys.executable, str(path)], start_new_session=True)
+    assert process.wait(timeout=120) == -signal.SIGKILL
+    rest = resume("part", root=tmp_path, show=False)
+    assert rest.status == "finished"
+    assert rest.run is not None
+    assert whole.run is not None
+    assert fingerprint(rest.run) == fingerprint(whole.run)
+    assert rest.score == whole.score
+
+
 def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="allowed"):
         resume("nothing", root=tmp_path, show=False)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fugu.track.jsonl import read_metrics
-from fugu.training.session import train
+from fugu.training.session import resume, train
 from fugu.training.trainer import DivergedError
 
 pytestmark = pytest.mark.timeout(200)
@@ -90,3 +90,44 @@ def test_what_is_not_a_number_stops_a_run_and_leaves_the_last_checkpoint(tmp_pat
             callbacks=[poison],
         )
     assert isinstance(caught.value, DivergedError)
+
+
+def test_a_run_that_cannot_resume_its_episodes_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(
+        "CartPole-v1",
+        show=False,
+        train={"total_steps": 64, "horizon": 8},
+        vec={"num_envs": 4, "backend": "serial"},
+        run={"folder": tmp_path},
+    )
+    assert "new episodes" not in caplog.text
+    pytest.importorskip("ale_py")
+    train(
+        "ALE/Pong-v5",
+        show=False,
+        train={"total_steps": 8, "horizon": 4},
+        vec={"num_envs": 1, "backend": "serial"},
+        run={"folder": tmp_path},
+    )
+    assert "resume will begin new episodes" in caplog.text
+
+
+def test_offloading_on_a_cpu_is_said_to_be_of_no_use(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"total_steps": 64, "horizon": 8, "cpu_offload": True}
+    train("bandit", show=False, keep=False, train=settings)
+    assert "nothing to spare" in caplog.text
+
+
+def test_copies_that_do_not_fill_batches_can_be_saved(tmp_path: Path) -> None:
+    result = train(
+        "CartPole-v1",
+        show=False,
+        train={"total_steps": 600, "horizon": 8},
+        vec={"num_envs": 10, "backend": "process", "num_workers": 2, "batch_size": 4},
+        run={"folder": tmp_path, "name": "odd", "checkpoint_seconds": 0},
+    )
+    assert result.status == "finished"
+    more = resume("odd", root=tmp_path, show=False, overrides={"train": {"total_steps": 900}})
+    assert more.steps >= 900

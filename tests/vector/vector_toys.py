@@ -221,3 +221,56 @@ class Slow(Small):
     def step(self, action: Any) -> Any:
         time.sleep(self.seconds)
         return super().step(action)
+
+
+class Chance(gymnasium.Env):  # type: ignore[type-arg]
+    """What comes next is chance: of its seed, or of nobody's if it `cheats`."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,))
+    action_space = spaces.Box(-1, 1, (2,))
+
+    def __init__(self, cheats: bool = False, seconds: float = 0.0) -> None:
+        self.cheats, self.seconds = cheats, seconds
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.observe(), {"luck": float(self.np_random.random())}
+
+    def observe(self) -> Any:
+        dice = np.random.default_rng() if self.cheats else self.np_random
+        return dice.normal(size=3).astype(np.float32)
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.seconds)
+        over = bool(self.np_random.random() < 0.04)
+        reward = 0.1 * float(action.sum()) + float(self.np_random.normal())
+        return self.observe(), reward, over, False, {}
+
+
+class Keeper(Chance):
+    """Gives and takes its state itself, and counts how often; with `kind`, something else."""
+
+    calls: dict[str, int]
+
+    def __init__(self, kind: str = "bytes") -> None:
+        super().__init__()
+        self.kind, self.calls = kind, {"get": 0, "set": 0, "step": 0}
+
+    def step(self, action: Any) -> Any:
+        self.calls["step"] += 1
+        observation, reward, over, cut, _ = super().step(action)
+        return observation, reward, over, cut, {"sum": float(action.sum())}
+
+    def get_state(self) -> Any:
+        self.calls["get"] += 1
+        if self.kind != "bytes":
+            return np.zeros(3)
+        state = self.np_random.bit_generator.state["state"]
+        return b"".join(state[name].to_bytes(16, "little") for name in ("state", "inc"))
+
+    def set_state(self, state: bytes) -> None:
+        self.calls["set"] += 1
+        words = (int.from_bytes(state[at : at + 16], "little") for at in (0, 16))
+        before = self.np_random.bit_generator.state
+        before["state"] = dict(zip(("state", "inc"), words, strict=True))
+        self.np_random.bit_generator.state = before

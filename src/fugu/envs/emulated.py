@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import hashlib
+import math
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
 
-from gymnasium import Space
+import numpy as np
+from numpy.typing import NDArray
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import EnvError, UsageError
 from fugu.core.seeding import episode_seed, fresh_seed
 from fugu.envs.contract import AgentGroup, Buffers, Env, Info
-from fugu.envs.episode_stats import EpisodeStats, Reduction
+from fugu.envs.emulation_settings import EmulationSettings
+from fugu.envs.episode_stats import EpisodeStats
+from fugu.envs.own_state import OwnState, ReplayError, join_state, split_state
+from fugu.envs.plain import from_json, to_json
 from fugu.envs.slots import Slot
-from fugu.spaces import Layout
-from fugu.spaces.compile import Limits, limited_paths
-
-
-@dataclass(frozen=True)
-class EmulationSettings:
-    """How an environment is emulated; `fugu.emulate` documents each."""
-
-    limits: Limits = None
-    action_limits: Limits = None
-    group_by: Callable[[Any], str] | None = None
-    seeding: Literal["auto", "episode", "first"] = "auto"
-    reset_options: Mapping[str, Any] = field(default_factory=dict)
-    reduce: Mapping[str, Reduction] = field(default_factory=dict)
-    clip_actions: bool = False
-    infos: Literal["episode", "all"] = "episode"
-
-    def __post_init__(self) -> None:
-        if self.infos not in ("episode", "all"):
-            raise UsageError(f"infos: given {self.infos!r}; allowed: 'episode', 'all'.")
-        if self.seeding not in ("auto", "episode", "first"):
-            raise UsageError(
-                f"seeding: given {self.seeding!r}; allowed: 'auto', 'episode', 'first'."
-            )
 
 
 class EmulatedEnv(Env):
@@ -55,6 +37,14 @@ class EmulatedEnv(Env):
         self._episode = -1
         self._steps = 0
         self._closed = False
+        self._ended = False  # whether the last step left marks of an end, which must go
+        self._follows = False  # whether the episode began so
+        self._options: dict[str, Any] = {}  # of the reset that began it
+        self._own = OwnState.of(source) if cfg.resumable else None
+        self._tried_own = False
+        keeps = cfg.resumable and self._seeds_episodes
+        self._taken = bytearray() if keeps else None  # the actions of the episode
+        self._replaying: Iterator[None] = iter(())
         self._stats = {
             agent: EpisodeStats(cfg.reduce) for group in groups for agent in group.agents
         }
@@ -68,6 +58,8 @@ class EmulatedEnv(Env):
                 f"group of {[group.name for group in self.groups]}."
             )
         self.buffers = buffers
+        self._actions = [rows.actions for rows in buffers]
+        self._action_bytes = sum(actions.nbytes for actions in self._actions)
         self._slots: dict[Hashable, Slot] = {}
         for group, rows in zip(self.groups, buffers, strict=True):
             rows.check(group)
@@ -91,8 +83,6 @@ class EmulatedEnv(Env):
             self._seed, self._episode = int(seed), -1
         elif self._seed is None and self._seeds_episodes:
             self._seed = fresh_seed()
-        for stats in self._stats.values():
-            stats.clear()
         self._clear_rows()
         for slot in self._slots.values():
             slot.hide()
@@ -102,6 +92,8 @@ class EmulatedEnv(Env):
         except Exception as error:
             self._note(error, "reset")
             raise
+        if self._own is not None and not self._tried_own:
+            self._try_own_state()
 
     def step(self) -> None:
         """Take the actions of the live agents and write everything that follows."""
@@ -109,6 +101,8 @@ class EmulatedEnv(Env):
             self._check_open()
             raise UsageError("step: given before reset; call reset(seed) first.")
         self._steps += 1
+        if self._taken is not None:
+            self._remember()
         try:
             self._step()
         except Exception as error:
@@ -126,7 +120,158 @@ class EmulatedEnv(Env):
         self._check_open()
         return self.source.render()
 
+    # ------------------------------------------------------------------ states
+
+    def why_stateless(self) -> str | None:
+        """Why `state` does not work, as the rest of a sentence; None if it does."""
+        if not self.settings.resumable:
+            return "whose episodes are not kept; make it with resumable=True"
+        if not self._seeds_episodes and not self._has_own_state():
+            return (
+                "where only the first episode has a seed, so that no later one can be played "
+                "again; seeding='episode' gives one to each"
+            )
+        return None
+
+    def state(self) -> bytes:
+        """All of its state, if it was made `resumable`.
+
+        That is the source's own where it gives bytes; else the seed and the actions of the episode
+        under way. Rewards and ends of the last step are not among it.
+        """
+        why = self.why_stateless()
+        if why is not None:
+            raise UsageError(f"state: given {self.source}, {why}.")
+        if self._episode < 0:
+            raise UsageError("state: given before reset; call reset(seed) first.")
+        header: dict[str, Any] = {
+            "seed": self._seed,
+            "episode": self._episode,
+            "follows": self._follows,
+            "options": to_json(self._options, strict=True),
+        }
+        if self._own is None:
+            assert self._taken is not None
+            return join_state({**header, "digest": self._digest()}, [bytes(self._taken)])
+        own, elapsed = self._own.get()
+        header |= {"elapsed": elapsed, "ended": self._ended, "rest": self._rest()}
+        header |= {"stats": [stats.state() for stats in self._stats.values()]}
+        return join_state(header, [own, *(array.tobytes() for array in self._shown())])
+
+    def set_state(self, state: bytes) -> None:
+        """Go back to a `state()`; a `ReplayError` if the episode goes otherwise this time."""
+        self.begin_replay(state)
+        self.go_on(math.inf)
+
+    def begin_replay(self, state: bytes) -> None:
+        """Begin to go back to a `state()`, which may take as long as its episode did."""
+        self._check_open()
+        header, parts = split_state(state)
+        replays = not self._has_own_state()
+        if self.why_stateless() or ("digest" in header) != replays:
+            raise UsageError(
+                f"set_state: given a state of another environment than {self.source}, or of one "
+                "made with other settings; allowed: a state of the same one."
+            )
+        self._replaying = self._replay(header, parts)
+
+    def go_on(self, seconds: float) -> bool:
+        """Go on for about that long with what `begin_replay` began; whether it is done."""
+        deadline = time.monotonic() + seconds
+        return all(time.monotonic() <= deadline for _ in self._replaying)
+
+    def _replay(self, header: dict[str, Any], parts: list[bytes]) -> Iterator[None]:
+        """Begin the episode again, then take its actions again, one at a time."""
+        episode, options = header["episode"], from_json(header["options"])
+        self._seed, self._episode, self._ended = header["seed"], episode - 1, header["follows"]
+        if "digest" not in header:
+            self.reset(None, options)
+            self._put_back(header, parts)
+            return
+        actions, width = memoryview(parts[0]), max(self._action_bytes, 1)
+        try:
+            self.reset(None, options)
+            for start in range(0, len(actions), width):
+                yield
+                self._write_actions(actions[start : start + width])
+                self.step()
+                if self._episode != episode:
+                    raise EnvError(f"it ended after {start // width + 1} of them")
+            if self._digest() != header["digest"]:
+                raise EnvError("its agents see or get something else")
+        except Exception as error:
+            self._episode = episode  # the next reset begins the one after
+            raise ReplayError(
+                f"set_state: given {self.source}, whose episode {episode} of seed {self._seed} "
+                f"went otherwise when its {len(actions) // width} actions were taken again "
+                f"({error}); allowed: an environment that its seed and its actions decide, or one "
+                "whose state() and set_state() give and take bytes. Call reset for a new episode."
+            ) from error
+
+    def _put_back(self, header: dict[str, Any], parts: list[bytes]) -> None:
+        """Go back to a state of the source's own."""
+        assert self._own is not None
+        self._own.put(parts[0], header["elapsed"])
+        for array, part in zip(self._shown(), parts[1:], strict=True):
+            array[...] = np.frombuffer(part, array.dtype).reshape(array.shape)
+        for slot in self._slots.values():
+            slot.take_over()
+        for stats, saved in zip(self._stats.values(), header["stats"], strict=True):
+            stats.set_state(saved)
+        self._ended = header["ended"]
+        self._set_rest(header["rest"])
+
+    def _shown(self) -> list[NDArray[Any]]:
+        return [
+            array
+            for rows in self.buffers
+            for array in (rows.observations, rows.live, rows.action_masks)
+        ]
+
+    def _digest(self) -> str:
+        """Of what the agents that can act see, and of what they got if the episode has steps."""
+        found = hashlib.blake2b(digest_size=16)
+        for rows in self.buffers:
+            found.update(rows.live.tobytes())
+            found.update(rows.observations[rows.live].tobytes())
+            found.update(rows.action_masks[rows.live].tobytes())
+            if self._taken:
+                found.update(rows.rewards.tobytes())
+        return found.hexdigest()
+
+    def _remember(self) -> None:
+        assert self._taken is not None
+        for actions in self._actions:
+            self._taken += actions.tobytes()
+
+    def _write_actions(self, actions: memoryview) -> None:
+        start = 0
+        for rows in self._actions:
+            part = actions[start : start + rows.nbytes]
+            rows[...] = np.frombuffer(part, rows.dtype).reshape(rows.shape)
+            start += rows.nbytes
+
+    def _has_own_state(self) -> bool:
+        """Whether the source gives its state as bytes, which only a state of it tells."""
+        if self._own is not None and not self._tried_own:
+            self.reset()
+        return self._own is not None
+
+    def _try_own_state(self) -> None:
+        assert self._own is not None
+        self._tried_own = True
+        if self._own.works():
+            self._taken = None
+        else:
+            self._own = None
+
     # ------------------------------------------------------------------ for the adapters
+
+    def _rest(self) -> Any:
+        """What else the adapter keeps of an episode, as plain values."""
+
+    def _set_rest(self, rest: Any) -> None:
+        """Go back to what `_rest` gave."""
 
     def _begin_episode(self, options: dict[str, Any]) -> None:
         """Reset the environment and show the first observations."""
@@ -140,6 +285,11 @@ class EmulatedEnv(Env):
         """The arguments of the next reset."""
         self._episode += 1
         self._steps = 0
+        self._follows, self._options = self._ended, options
+        for stats in self._stats.values():
+            stats.clear()
+        if self._taken is not None:
+            self._taken.clear()
         seed = self._seed
         if self._seeds_episodes:
             assert seed is not None
@@ -167,6 +317,8 @@ class EmulatedEnv(Env):
 
     def _note(self, error: Exception, call: str) -> None:
         """Tell, on an error's way out, where it came from."""
+        if self._taken is not None and call == "step":
+            del self._taken[-self._action_bytes :]  # an action that was refused is no step
         error.add_note(
             f"in {call} of {self.source} (seed {self._seed}, episode {max(self._episode, 0)}, "
             f"step {self._steps})"
@@ -179,58 +331,3 @@ def _reloads_when_seeded(source: Any) -> bool:
     There it takes about 20 times as long as a reset without one.
     """
     return getattr(getattr(source, "unwrapped", source), "ale", None) is not None
-
-
-def make_groups(
-    agents: list[Any],
-    observation_space: Callable[[Any], Space[Any]],
-    action_space: Callable[[Any], Space[Any]],
-    cfg: EmulationSettings,
-) -> tuple[AgentGroup, ...]:
-    """Agents with equal spaces (and an equal name by `group_by`, if given) in one group each."""
-    spaces: list[tuple[str, Space[Any], Space[Any]]] = []
-    members: list[list[Any]] = []
-    for agent in agents:
-        name = cfg.group_by(agent) if cfg.group_by else ""
-        key = (name, observation_space(agent), action_space(agent))
-        for known, group in zip(spaces, members, strict=True):
-            if known == key:
-                group.append(agent)
-                break
-        else:
-            spaces.append(key)
-            members.append([agent])
-    names = _group_names([name for name, *_ in spaces], members)
-    seen = _limits_of_each(cfg.limits, [observation for _, observation, _ in spaces])
-    done = _limits_of_each(cfg.action_limits, [action for _, _, action in spaces])
-    return tuple(
-        AgentGroup(
-            names[i],
-            tuple(members[i]),
-            Layout.of(observation, limits=seen[i]),
-            Layout.of(action, limits=done[i], strict=not cfg.clip_actions, plain=True),
-        )
-        for i, (_, observation, action) in enumerate(spaces)
-    )
-
-
-def _limits_of_each(limits: Limits, spaces: list[Space[Any]]) -> list[Limits]:
-    """Of limits by path, to each space its own; what no space has goes to all, to be refused."""
-    if not isinstance(limits, Mapping) or len(spaces) == 1:
-        return [limits] * len(spaces)
-    paths = [limited_paths(space) for space in spaces]
-    unknown = set(limits) - set().union(*paths)
-    return [{p: limit for p, limit in limits.items() if p in own | unknown} for own in paths]
-
-
-def _group_names(given: list[str], members: list[list[Any]]) -> list[str]:
-    """The given names, or what the members' names share ("speaker" of "speaker_0"), or numbers."""
-    names = given
-    if not all(names):
-        stems = [{str(agent).rstrip("0123456789").rstrip("_-") for agent in m} for m in members]
-        names = [stem.pop() if len(stem) == 1 else "" for stem in stems]
-        if len(members) == 1:
-            names = [names[0] or "agents"]
-    if all(names) and len(set(names)) == len(names):
-        return names
-    return [f"{name or 'group'}_{i}" for i, name in enumerate(names)]

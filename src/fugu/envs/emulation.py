@@ -9,7 +9,8 @@ import gymnasium
 
 from fugu.core.errors import UsageError
 from fugu.envs.contract import Env
-from fugu.envs.emulated import EmulatedEnv, EmulationSettings
+from fugu.envs.emulated import EmulatedEnv
+from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.episode_stats import Reduction
 from fugu.envs.gymnasium_env import GymnasiumEnv
 from fugu.envs.pettingzoo_env import ParallelEnv, TurnEnv
@@ -27,6 +28,7 @@ def emulate(
     reduce: Mapping[str, Reduction] | None = None,
     clip_actions: bool = False,
     infos: Literal["episode", "all"] = "episode",
+    resumable: bool = False,
 ) -> EmulatedEnv:
     """Make a Gymnasium or PettingZoo environment read and write flat rows in place.
 
@@ -47,6 +49,8 @@ def emulate(
         infos: "episode": one info for each episode, summed up. "all": every info as it is, for
             adapters to other libraries; that of a step that ended an episode then stands in the
             next one's under "final_info". Environments of one agent only.
+        resumable: Have `state()` and `set_state()`: the environment's own where it gives bytes,
+            else the episode's seed and its actions, which are kept and played again.
 
     >>> import gymnasium
     >>> env = emulate(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False))
@@ -66,6 +70,7 @@ def emulate(
         reduce=dict(reduce or {}),
         clip_actions=clip_actions,
         infos=infos,
+        resumable=resumable,
     )
     env = env_or_factory
     if not is_environment(env) and callable(env):

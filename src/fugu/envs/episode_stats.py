@@ -95,6 +95,15 @@ class EpisodeStats:
         self.clear()
         return info
 
+    def state(self) -> Info:
+        """The episode so far, for `set_state`."""
+        names = ("_return", "_length", "_values", "_counts")
+        return {name: getattr(self, name) for name in names}
+
+    def set_state(self, state: Info) -> None:
+        """Go back to a `state()`."""
+        self.__dict__.update(state)
+
 
 def _flatten(info: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in info.items():

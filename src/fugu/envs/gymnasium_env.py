@@ -10,7 +10,8 @@ import gymnasium
 from fugu import native
 from fugu.core.errors import EnvError, UsageError
 from fugu.envs.contract import Buffers
-from fugu.envs.emulated import EmulatedEnv, EmulationSettings, make_groups
+from fugu.envs.emulated import EmulatedEnv
+from fugu.envs.emulation_settings import EmulationSettings, make_groups
 
 if native.available:
     from fugu._native import Stepper
@@ -37,7 +38,8 @@ class GymnasiumEnv(EmulatedEnv):
         slot = self._one_slot = self._slots[AGENT]
         self._stepper: Stepper | None = None
         masked = slot.sees_mask and slot.mask_width
-        if native.available and not masked and not self._action_masks and not slot.clips:
+        plain = masked or self._action_masks or slot.clips
+        if native.available and not plain and self._own is None:  # a stepper's sums are its own
             (rows,) = buffers
             self._stepper = Stepper(
                 self.source.step,
@@ -74,6 +76,8 @@ class GymnasiumEnv(EmulatedEnv):
         if stepper is None or self._ended or self._episode < 0:
             super().step()
             return
+        if self._taken is not None:
+            self._remember()
         try:
             rest = stepper.step()
             if rest is None:
@@ -134,8 +138,6 @@ class GymnasiumEnv(EmulatedEnv):
             self.infos = (info,) if info else ()
         else:
             self._one_stats.note(info)
-
-    _ended = False  # whether the last step ended an episode, so that its marks must go
 
 
 def find_mask_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:

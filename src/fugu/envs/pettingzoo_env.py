@@ -7,7 +7,8 @@ from typing import Any
 
 from fugu.core.errors import AgentError, EnvError, SpaceError, UsageError
 from fugu.envs.contract import Info
-from fugu.envs.emulated import EmulatedEnv, EmulationSettings, make_groups
+from fugu.envs.emulated import EmulatedEnv
+from fugu.envs.emulation_settings import EmulationSettings, make_groups
 from fugu.envs.slots import Slot
 
 
@@ -132,6 +133,12 @@ class TurnEnv(PettingZooEnv):
         self._acted.add(agent)
         self.source.step(action)
         self.infos = self._pass_turns()
+
+    def _rest(self) -> Any:
+        return [list(self._slots).index(agent) for agent in self._acted]
+
+    def _set_rest(self, rest: Any) -> None:
+        self._acted = {list(self._slots)[i] for i in rest}
 
     def _pass_turns(self) -> list[Info]:
         """Go on to the next agent that can act, past those whose episode is over."""

@@ -65,6 +65,10 @@ class Slot:
         self._observation[:] = 0
         self._live[self._row] = self.live = False
 
+    def take_over(self) -> None:
+        """Go on from a row that somebody else has written."""
+        self.live, self._masked = bool(self._live[self._row]), True
+
     def reward(self, reward: Any) -> None:
         """What reached the agent since it acted last."""
         try:

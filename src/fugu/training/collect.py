@@ -157,7 +157,7 @@ class Collector:
         What they said is acted on when collection goes on.
         """
         while self.vec.under_way:
-            self._held.append(self.vec.recv())
+            self._held.append(self.vec.recv(rest=True))
         if not self.vec.has_states:
             return None
         orders = np.concatenate([batch.env_ids for batch in self._held])

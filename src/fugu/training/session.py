@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
@@ -26,6 +27,7 @@ from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_sig
 from fugu.vector import Vector, make
 
 Callback = Callable[[Trainer, Progress], None]
+log = logging.getLogger("fugu")
 DEFAULT = Parts()
 RECENT = 100  # episodes that a score is the mean of
 
@@ -166,6 +168,7 @@ class Session:
             dashboard = None
             if self._show:
                 dashboard = stack.enter_context(Dashboard(self.cfg.train.total_steps, name))
+            self._say_what_to_know(trainer)
             signals = stack.enter_context(stops_on_signals(trainer))
             try:
                 trainer.run(lambda progress: self._after(trainer, progress, sink, dashboard))
@@ -186,6 +189,16 @@ class Session:
                 status,
                 tuple(signals),
             )
+
+    def _say_what_to_know(self, trainer: Trainer) -> None:
+        """What somebody who starts a run would want to have known before."""
+        if self._keeps and trainer.vec.why_stateless is not None:
+            log.warning("resume will begin new episodes: %s", trainer.vec.why_stateless)
+        spared = getattr(trainer.engine, "offloaded_bytes", 0)
+        if spared:
+            log.warning("cpu_offload: %s is spared %.1f MB", trainer.device, spared / 1e6)
+        elif self.cfg.train.cpu_offload:
+            log.warning("cpu_offload: there is nothing to spare on a cpu")
 
     @property
     def score(self) -> float | None:

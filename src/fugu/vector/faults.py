@@ -15,7 +15,7 @@ class Fault:
     """One fault of a worker or of an environment in it.
 
     Attributes:
-        kind: "raised", "exited", "killed" or "stalled".
+        kind: "raised", "exited", "killed", "stalled" or, of a restored one, "replayed otherwise".
         worker: The worker.
         envs: The environments whose step broke.
         detail: The traceback, or the exit code or signal.

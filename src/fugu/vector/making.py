@@ -17,6 +17,7 @@ from fugu.envs.resolve import resolve
 from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import Slab
+from fugu.vector.snapshots import why_stateless
 from fugu.vector.tuning.picking import pick_backend
 from fugu.vector.tuning.tuner import find_setting
 from fugu.vector.vector import Vector, VectorSettings
@@ -44,6 +45,7 @@ def make(
     step_timeout: float = 60.0,
     max_restarts: int = 10,
     poison: bool = False,
+    resumable: bool = False,
     **emulation: Any,
 ) -> Vector:
     """Make `num_envs` copies of an environment and the workers that step them.
@@ -70,6 +72,8 @@ def make(
         step_timeout: Seconds after which an environment counts as stalled.
         max_restarts: Faults an hour that are mended by a restart; one more is an error.
         poison: Spoil rows as soon as they are no longer valid, to find who still reads them.
+        resumable: Let environments that are not native remember the episode under way, so that
+            `Vector.snapshot` and `restore` work; see `fugu.emulate`.
         **emulation: Settings of `fugu.emulate`.
 
     >>> import numpy as np
@@ -83,6 +87,7 @@ def make(
         raise FuguError(f"fugu.make needs the native extension: {native.reason}")
     check_guard()
     factory = resolve(env, **dict(env_kwargs or {}))
+    emulation["resumable"] = resumable
     size = num_envs if batch_size is None else batch_size
     tuning = None
     if num_workers == "auto":
@@ -121,7 +126,7 @@ def make(
             chosen = "process" if workers > 1 else "serial"
         workers = 1 if chosen == "serial" else workers
     first = setup.make()
-    groups = first.groups
+    groups, stateless = first.groups, why_stateless(first)
     first.close()
     slab = Slab(groups, num_envs, Exchange.bytes(workers, num_envs))
     cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
@@ -142,7 +147,7 @@ def make(
     else:
         crew = ProcessCrew(setup, slab, workers, make_exchange, start_method)
     vector = Vector(slab, exchange, crew, cfg, chosen)
-    vector.tuning = tuning
+    vector.tuning, vector.why_stateless = tuning, stateless
     return vector
 
 

@@ -153,6 +153,12 @@ class Overseer:
                 self._exchange.post(np.array([env]))
         self._crew.restart(worker)
 
+    def report_other_replay(self, env: int, why: str) -> None:
+        """An environment whose episode could not be played again and that began another one."""
+        fault = self._fault("replayed otherwise", self._exchange.owner(env), (env,), why)
+        self.faults.append(fault)
+        log.warning("%s", fault)
+
     def _fault(self, kind: str, worker: int, envs: tuple[int, ...], detail: str) -> Fault:
         first = envs[0] if envs else self._exchange.envs_of(worker)[0]
         actions = tuple(rows.actions.tolist() for rows in self._slab.of_env(first))

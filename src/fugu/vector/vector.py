@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fugu import native
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
-from fugu.envs.contract import AgentGroup, Env, Info
+from fugu.envs.contract import AgentGroup, Info
 from fugu.envs.native_env import check_actions
 from fugu.spaces import Layout
 from fugu.vector.actions import ActionWriter
@@ -23,7 +23,8 @@ from fugu.vector.faults import WorkerError
 from fugu.vector.gathering import Gatherer, Span, span_of
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.overseer import Overseer
-from fugu.vector.slab import FIELDS, Slab
+from fugu.vector.slab import Slab
+from fugu.vector.snapshots import AskedStates, PoolStates, States, load_rows, save_rows
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
@@ -69,9 +70,11 @@ class Vector:
         backend: "serial", "threads", "process" or "native".
         faults: The last faults of workers, newest last.
         tuning: What `num_workers="auto"` found.
+        why_stateless: Why `state` and `snapshot` do not work, in one sentence; None if they do.
     """
 
     tuning: Tuning | None = None
+    why_stateless: str | None = None
 
     def __init__(
         self, slab: Slab, exchange: Exchange | Pool, crew: Crew, cfg: VectorSettings, backend: str
@@ -143,22 +146,27 @@ class Vector:
         self._post_resets(np.arange(self.num_envs), seed, options)
         self._held[:], self._due[:] = False, True
 
-    def recv(self) -> Batch:
-        """The first `batch_size` environments that are ready, as views of their rows."""
+    def recv(self, *, rest: bool = False) -> Batch:
+        """The first `batch_size` environments that are ready, as views of their rows.
+
+        Args:
+            rest: Take fewer, if no more are under way.
+        """
         self._check_open()
         begin, end = self._range()
         due = int(np.count_nonzero(self._due[begin:end]))
-        if due < self.batch_size:
+        size = min(self.batch_size, due) if rest and due else self.batch_size
+        if due < size:
             raise UsageError(
                 f"recv: given {due} environments under way; allowed: at least {self.batch_size}, "
                 "the batch_size. Call reset or async_reset first, then send for every recv."
             )
-        self._overseer.wait(begin, end, self.batch_size)
+        self._overseer.wait(begin, end, size)
         self._block += 1
         if self.batch_size == self.num_envs and isinstance(self._exchange, Pool):
             self._exchange.take_all()
             return self._give(self._all)
-        count = self._exchange.take(begin, end, self.batch_size, self._ids)
+        count = self._exchange.take(begin, end, size, self._ids)
         return self._give(self._all if count == self.num_envs else self._ids[:count].copy())
 
     def send(self, actions: Any, agent_ids: Any = None) -> None:
@@ -317,20 +325,26 @@ class Vector:
             raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
         return tuple(self._overseer.replies[env][2] for env in asked)
 
+    @property
+    def under_way(self) -> int:
+        """Environments that were sent and not received since."""
+        return int(self._due.sum())
+
+    # ------------------------------------------------------------------ states
+
+    @property
+    def has_states(self) -> bool:
+        """Whether `state`, and so `snapshot`, works here; `why_stateless` tells why not."""
+        return self.why_stateless is None
+
     def state(self) -> NDArray[np.uint8]:
         """The states of all environments, `[num_envs, bytes]`, for `set_state`.
 
-        Native environments have one, and others that implement `Env.state`.
+        Native environments have one, those that implement `Env.state`, and with `resumable=True`
+        nearly all others.
         """
         self._check_all_received("state")
-        if isinstance(self._exchange, Pool):
-            out = np.zeros((self.num_envs, self._exchange.state_bytes), np.uint8)
-            self._exchange.save(np.arange(self.num_envs), out)
-            return out
-        states = self.apply(_state_of)
-        if len({len(state) for state in states}) > 1:
-            raise UsageError("state: given environments whose states differ in size.")
-        return np.stack([np.frombuffer(state, np.uint8) for state in states])
+        return self._states("state").rows()
 
     def set_state(
         self, states: NDArray[np.uint8], env_ids: Sequence[int] | NDArray[np.int64] | None = None
@@ -350,57 +364,49 @@ class Vector:
                 f"set_state: given {np.shape(states)} bytes for {len(ids)} environments; allowed: "
                 "a row for each of them, or one row for all."
             )
-        if isinstance(self._exchange, Pool):
-            if rows.shape[1] != self._exchange.state_bytes:
-                raise UsageError(
-                    f"set_state: given rows of {rows.shape[1]} bytes; allowed: "
-                    f"{self._exchange.state_bytes}, those of this environment with as many agents."
-                )
-            try:
-                self._exchange.load(ids, rows)
-            except ValueError as error:
-                raise UsageError(
-                    f"set_state: given {error}; allowed: states of this one."
-                ) from None
-        else:
-            for env, row in zip(ids.tolist(), rows, strict=True):
-                self.ask("apply ", [_set_state_of] * self.num_envs, (row.tobytes(),), env_ids=[env])
+        self._states("set_state").set_rows(ids, rows)
         self._last = None
         return self._give(self._all)
 
-    @property
-    def under_way(self) -> int:
-        """Environments that were sent and not received since."""
-        return int(self._due.sum())
-
-    @property
-    def has_states(self) -> bool:
-        """Whether `state`, and so `snapshot`, works here."""
-        return isinstance(self._exchange, Pool)
-
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """Everything of all environments, all of which were received: states and rows."""
-        found: dict[str, NDArray[Any]] = {"states": self.state()}
-        for i, rows in enumerate(self._slab.rows):
-            found |= {f"rows.{i}.{name}": getattr(rows, name).copy() for name in FIELDS}
-        if isinstance(self._crew, NativeCrew):
-            found["episodes"] = self._crew.episodes.copy()
-        return found
+        """Everything of all environments, all of which were received: states, rows, infos."""
+        self._check_all_received("snapshot")
+        return {**self._states("snapshot").save(), **save_rows(self._slab)}
 
     def restore(
         self, snapshot: Mapping[str, NDArray[Any]], order: NDArray[np.int64]
     ) -> list[Batch]:
-        """Go back to a snapshot; the batches that were received then, by environments in order."""
+        """Go back to a snapshot; the batches that were received then, by environments in order.
+
+        An environment whose episode goes otherwise when it is played again begins a new one: its
+        rows come with `valid` 0, as after any fault, and `faults` tells of it.
+        """
         self._check_open()
-        self._held[:] = True
-        self.set_state(snapshot["states"])
-        for i, rows in enumerate(self._slab.rows):
-            for name in FIELDS:
-                getattr(rows, name)[...] = snapshot[f"rows.{i}.{name}"]
-        if isinstance(self._crew, NativeCrew):
-            self._crew.episodes[...] = snapshot["episodes"]
+        if self._due.any():
+            raise UsageError(
+                f"restore: given while {self.under_way} environments are under way; recv all of "
+                "them first."
+            )
+        infos, failed = self._states("restore").load(snapshot)
+        self._overseer.infos = infos
+        load_rows(self._slab, snapshot, failed)
+        for env, why in failed.items():
+            self._overseer.report_other_replay(env, why)
+        if self._cfg.ordered:
+            self._block = int(order[0]) // self.batch_size
         parts = np.split(order, range(self.batch_size, len(order), self.batch_size))
         return [self._give(self._all if len(part) == self.num_envs else part) for part in parts]
+
+    def _states(self, name: str) -> States:
+        if self.why_stateless is not None:
+            raise UsageError(
+                f"{name}: given environments without states ({self.why_stateless}) allowed: "
+                "those that has_states tells of."
+            )
+        if isinstance(self._exchange, Pool):
+            assert isinstance(self._crew, NativeCrew)
+            return PoolStates(self._exchange, self._crew, self.num_envs)
+        return AskedStates(self.ask, self.num_envs, self._cfg.step_timeout)
 
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""
@@ -557,14 +563,6 @@ class Vector:
             f"given a vector with {len(names)} groups of agents, {names}; allowed: one. "
             "Take the layout of one group: vec.groups[i].observation_layout."
         )
-
-
-def _state_of(env: Env) -> bytes:
-    return env.state()
-
-
-def _set_state_of(env: Env, state: bytes) -> None:
-    env.set_state(state)
 
 
 def _close(exchange: Exchange | Pool, crew: Crew) -> None:

@@ -207,6 +207,7 @@ class Worker:
         except (Exception, SystemExit) as error:
             self._fail(number, error)
         else:
+            self._steps[number - self._first] = None  # it may be another from now on
             self._send(*call_environment(env, number, *arguments))
             self._exchange.done(self._index, number)
 

@@ -13,7 +13,7 @@ from fugu.core.errors import SpaceError
 from fugu.envs.checking.findings import Finding, Ledger
 from fugu.envs.checking.guard import FAULTS, last_lines
 from fugu.envs.contract import AgentGroup
-from fugu.envs.emulated import EmulationSettings, make_groups
+from fugu.envs.emulation_settings import EmulationSettings, make_groups
 from fugu.envs.gymnasium_env import AGENT
 from fugu.spaces import Layout
 from fugu.spaces.compile import Limits
