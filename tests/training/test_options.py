@@ -142,7 +142,13 @@ def test_compiled_policies_learn_the_same() -> None:
 def test_the_replay_ratio_says_how_many_minibatches_are_learned(
     ratio: float | None, steps: int
 ) -> None:
-    assert PPOConfig(epochs=2, minibatches=4, replay_ratio=ratio).optimiser_steps == steps
+    assert PPOConfig(epochs=2, minibatches=4, replay_ratio=ratio).optimiser_steps(64) == steps
+
+
+def test_a_single_copy_learns_although_there_are_fewer_rows_than_minibatches() -> None:
+    vec = {"num_envs": 1, "backend": "serial"}
+    result = fugu.train("CartPole-v1", show=False, keep=False, train=TINY, vec=vec)
+    assert result.status == "finished"
 
 
 def test_a_replay_ratio_of_nothing_is_refused() -> None:
