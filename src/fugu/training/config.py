@@ -83,6 +83,10 @@ class VecConfig:
     """Environments of a batch; all if not given."""
     group_size: int = 1
     """Copies that begin each episode alike."""
+    step_timeout: float = 60.0
+    """Seconds after which a step counts as stalled, and its worker is begun anew."""
+    max_restarts: int = 10
+    """Faults an hour that are mended so; one more ends the training."""
 
 
 @dataclass(frozen=True)

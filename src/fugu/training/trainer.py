@@ -211,6 +211,8 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
         batch_size=cfg.vec.batch_size,
         ordered=cfg.train.deterministic,
         group_size=cfg.vec.group_size,
+        step_timeout=cfg.vec.step_timeout,
+        max_restarts=cfg.vec.max_restarts,
         resumable=True,
         **options,  # type: ignore[arg-type]
     )
