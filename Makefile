@@ -51,11 +51,12 @@ bench: setup peers
 	$(BIN)/python benchmarks/advantage.py
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/native.py
-	$(BIN)/python benchmarks/advantage.py
+	$(BIN)/python benchmarks/train.py
 
 # Other people's libraries, in virtual environments of their own.
 peers: .venv-peers/.installed
 	@bash benchmarks/install_pufferlib.sh
+	@bash benchmarks/install_sample_factory.sh
 
 .venv-peers/.installed: benchmarks/peers.txt
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
@@ -80,4 +81,4 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find src -name __init
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target $@ gymnasium==$*
 
 clean:
-	rm -rf .venv .venv-peers .venv-pufferlib .cache build
+	rm -rf .venv .venv-peers .venv-pufferlib .venv-sample-factory .cache build

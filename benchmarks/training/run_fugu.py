@@ -1,0 +1,90 @@
+"""fugu's training, timed. Settings: env, variant, copies, goal, seconds; see `watching`.
+
+python benchmarks/training/run_fugu.py '{"env": "cartpole", "variant": "defaults", ...}'
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watching import Watch, read_settings
+
+import fugu
+from fugu.training.session import Progress, Trainer
+
+FLAGSHIP: dict[str, Any] = {  # as PufferLib's breakout.ini, where both have the setting
+    "horizon": 64,
+    "epochs": 1,
+    "minibatches": 4,
+    "optimiser": "muon",
+    "learning_rate": 0.0445,
+    "schedule": "cosine",
+    "value_loss": "clipped",
+    "alpha": 0.99,
+    "beta": 0.1,
+    "normalise_rewards": False,
+    "reward_clip": 1.0,
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "same": {
+        "train": {"horizon": 128, "epochs": 4, "minibatches": 4},
+        "policy": {"hidden_size": 64, "layers": 2, "activation": "tanh"},
+    },
+    "tuned": {
+        "train": {"horizon": 32, "epochs": 4, "minibatches": 4, "total_steps": 300_000},
+        "policy": {"hidden_size": 64},
+    },
+    "mlp": {"train": FLAGSHIP},
+    "lstm": {"train": FLAGSHIP, "policy": {"core": "lstm"}},
+    "straggler": {"train": {"horizon": 32, "epochs": 1}, "policy": {"hidden_size": 64}},
+}
+
+
+def sections(settings: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `fugu.train`."""
+    variant = VARIANTS[settings["variant"]]
+    train = {"total_steps": 10**9} if settings["goal"] != "solve" else {}
+    policy = {**variant.get("policy", {}), **settings.get("policy", {})}
+    vec = {"num_envs": settings["copies"], **settings.get("vec", {})}
+    return {
+        "train": {**train, **variant.get("train", {})},
+        "policy": policy,
+        "vec": vec,
+        "seed": settings.get("seed", 0),
+    }
+
+
+def products(trainer: Trainer) -> dict[str, float]:
+    """Floating-point operations of matrix products a step, and what else tells who trained.
+
+    A forward pass of the rollout; in each epoch one more and twice as many backward, except that
+    nobody needs the gradient of the observations.
+    """
+    (policy,) = trainer.policies
+    sizes = [p.numel() for p in policy.parameters() if p.ndim == 2]
+    weights, first = sum(sizes), sizes[0]
+    flop = 2 * weights + trainer.cfg.train.epochs * (6 * weights - 2 * first)
+    return {"flop": flop, "parameters": sum(p.numel() for p in policy.parameters())}
+
+
+def main() -> None:
+    """Train until the watch has seen enough."""
+    settings = read_settings()
+    watch = Watch(settings)
+    told: dict[str, Any] = {}
+
+    def after_update(trainer: Trainer, progress: Progress) -> None:
+        if progress.episodes:
+            watch.note(progress.episodes["episode_return"], int(progress.episodes["episodes"]))
+        if not told:
+            told.update(products(trainer), backend=trainer.vec.backend)
+        trainer.stopping = watch.done(progress.steps)
+
+    arguments = sections(settings)
+    fugu.train(settings["env"], keep=False, show=False, callbacks=[after_update], **arguments)
+    watch.answer(**told)
+
+
+if __name__ == "__main__":
+    main()
