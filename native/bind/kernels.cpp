@@ -8,6 +8,7 @@
 #include "kernels/advantage.hpp"
 #include "kernels/ppo_loss.hpp"
 #include "kernels/priorities.hpp"
+#include "kernels/recurrent.hpp"
 #include "kernels/sampling.hpp"
 
 namespace nb = nanobind;
@@ -267,6 +268,133 @@ nb::tuple bound_ppo_loss(const Table<const float>& params, const Table<const flo
                           sums.rows);
 }
 
+template <typename T> using Cube = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+template <typename T> Rows<T> rows_of(const Strided<T>& array, size_t rows, size_t width) {
+    require(array.shape(0) == rows && array.shape(1) == width &&
+                (width == 1 || array.stride(1) == 1),
+            "kernel: shapes do not fit");
+    return {array.data(), array.stride(0)};
+}
+
+template <typename T> Rows<T> rows_of(const Maybe<Strided<T>>& array, size_t rows, size_t width) {
+    return array ? rows_of(*array, rows, width) : Rows<T>{};
+}
+
+// The steps of the two cells differ in how many gates there are, and in which arrays they have.
+enum class Cell { Lstm, Gru };
+
+template <Cell cell, typename P>
+void bound_step(const Strided<const P>& inputs, const Strided<const P>& recurrents,
+                const Flat<const float>& input_bias, const Flat<const float>& recurrent_bias,
+                const Strided<const float>& before, const Maybe<FlagsFlat>& resets,
+                const Maybe<FlagsFlat>& next_resets, const Strided<float>& after,
+                const Maybe<Strided<float>>& output, const Maybe<Strided<float>>& kept,
+                const Maybe<Strided<P>>& fed, size_t threads) {
+    CellForward<P> task;
+    const size_t rows = task.rows = before.shape(0), hidden = task.hidden = before.shape(1);
+    const size_t gates = (cell == Cell::Lstm ? 4 : 3) * hidden;
+    task.inputs = rows_of(inputs, rows, gates), task.recurrents = rows_of(recurrents, rows, gates);
+    task.input_bias = data<const float>(input_bias, gates);
+    task.recurrent_bias = data<const float>(recurrent_bias, gates);
+    task.before = rows_of(before, rows, hidden), task.after = rows_of(after, rows, hidden);
+    task.resets = flag_data(resets, rows), task.next_resets = flag_data(next_resets, rows);
+    task.output = rows_of(output, rows, hidden), task.kept = rows_of(kept, rows, 4 * hidden);
+    task.fed = rows_of(fed, rows, hidden);
+    require(cell == Cell::Gru || output, "lstm_step: an output is missing");
+    nb::gil_scoped_release release;
+    cell == Cell::Lstm ? lstm_step(task, threads) : gru_step(task, threads);
+}
+
+template <Cell cell, typename P>
+void bound_step_back(const Strided<const float>& kept, const Strided<const float>& before,
+                     const Maybe<Strided<const float>>& after, const Maybe<FlagsFlat>& resets,
+                     const Maybe<FlagsFlat>& next_resets, const Strided<const float>& output_grad,
+                     const Strided<const P>& fed_grad, const Strided<float>& memory_grad,
+                     const Strided<P>& inputs_grad, const Maybe<Strided<P>>& recurrents_grad,
+                     size_t threads) {
+    CellBackward<P> task;
+    const size_t rows = task.rows = before.shape(0), hidden = task.hidden = before.shape(1);
+    const size_t gates = (cell == Cell::Lstm ? 4 : 3) * hidden;
+    task.kept = rows_of(kept, rows, 4 * hidden), task.before = rows_of(before, rows, hidden);
+    task.after = rows_of(after, rows, hidden);
+    task.resets = flag_data(resets, rows), task.next_resets = flag_data(next_resets, rows);
+    task.output_grad = rows_of(output_grad, rows, hidden);
+    task.fed_grad = rows_of(fed_grad, rows, hidden);
+    task.memory_grad = rows_of(memory_grad, rows, hidden);
+    task.inputs_grad = rows_of(inputs_grad, rows, gates);
+    task.recurrents_grad = rows_of(recurrents_grad, rows, gates);
+    require(cell == Cell::Lstm ? bool(after) : bool(recurrents_grad),
+            "cell step: an array is missing");
+    nb::gil_scoped_release release;
+    cell == Cell::Lstm ? lstm_step(task, threads) : gru_step(task, threads);
+}
+
+template <typename P>
+ScanForward<P> scan_task(const Cube<const P>& gates, const Strided<const float>& start,
+                         const Maybe<FlagsTable>& resets) {
+    ScanForward<P> task;
+    task.rows = gates.shape(0), task.times = gates.shape(1), task.hidden = start.shape(1);
+    require(gates.shape(2) == 2 * task.hidden, "mingru_scan: shapes do not fit");
+    task.gates = gates.data();
+    task.start = rows_of(start, task.rows, task.hidden);
+    task.resets = flag_data(resets, task.rows, task.times);
+    return task;
+}
+
+template <typename T, typename P> T* data(const Cube<T>& array, const ScanForward<P>& task) {
+    require(array.shape(0) == task.rows && array.shape(1) == task.times, "kernel: shapes differ");
+    require(array.shape(2) == task.hidden, "kernel: shapes do not fit");
+    return array.data();
+}
+
+template <typename P>
+void bound_scan(const Cube<const P>& gates, const Strided<const float>& start,
+                const Maybe<FlagsTable>& resets, const Cube<float>& outputs, size_t threads) {
+    ScanForward<P> task = scan_task<P>(gates, start, resets);
+    task.outputs = data(outputs, task);
+    nb::gil_scoped_release release;
+    mingru_scan(task, threads);
+}
+
+template <typename P>
+void bound_scan_back(const Cube<const P>& gates, const Strided<const float>& start,
+                     const Maybe<FlagsTable>& resets, const Cube<const float>& outputs,
+                     const Cube<const float>& outputs_grad, const Cube<P>& gates_grad,
+                     const Table<float>& start_grad, size_t threads) {
+    ScanBackward<P> task;
+    task.forward = scan_task<P>(gates, start, resets);
+    task.outputs = data(outputs, task.forward);
+    task.outputs_grad = data(outputs_grad, task.forward);
+    require(gates_grad.size() == gates.size(), "mingru_scan: shapes do not fit");
+    task.gates_grad = gates_grad.data();
+    task.start_grad = data(start_grad, task.forward.rows, task.forward.hidden);
+    nb::gil_scoped_release release;
+    mingru_scan(task, threads);
+}
+
+// Products in P: float32, or bfloat16 as its bits.
+template <typename P> void bind_recurrent(nb::module_& m) {
+    const auto exact = [] { return nb::arg().noconvert(); };
+    const auto maybe = [] { return nb::arg().noconvert().none(); };
+    const auto step = [&](const char* name, auto* function) {
+        m.def(name, function, exact(), exact(), exact(), exact(), exact(), maybe(), maybe(),
+              exact(), maybe(), maybe(), maybe(), nb::arg(), "One step of a recurrent cell.");
+    };
+    const auto step_back = [&](const char* name, auto* function) {
+        m.def(name, function, exact(), exact(), maybe(), maybe(), maybe(), exact(), exact(),
+              exact(), exact(), maybe(), nb::arg(), "The gradient of one step.");
+    };
+    step("lstm_step", &bound_step<Cell::Lstm, P>);
+    step("gru_step", &bound_step<Cell::Gru, P>);
+    step_back("lstm_step_back", &bound_step_back<Cell::Lstm, P>);
+    step_back("gru_step_back", &bound_step_back<Cell::Gru, P>);
+    m.def("mingru_scan", &bound_scan<P>, exact(), exact(), maybe(), exact(), nb::arg(),
+          "All steps of a MinGRU.");
+    m.def("mingru_scan_back", &bound_scan_back<P>, exact(), exact(), maybe(), exact(), exact(),
+          exact(), exact(), nb::arg(), "The gradient of all steps.");
+}
+
 } // namespace
 
 void bind_kernels(nb::module_& m) {
@@ -289,6 +417,8 @@ void bind_kernels(nb::module_& m) {
           exact(), exact(), exact(), exact(), exact(), exact(), exact(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           "PPO's loss; writes gradients and ratios, returns (samples fit, sums...).");
+    bind_recurrent<float>(m);
+    bind_recurrent<Bfloat16>(m);
 }
 
 } // namespace fugu

@@ -160,6 +160,7 @@ class Pool:
     def close(self) -> None: ...
 
 _Flags: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
+_Product: TypeAlias = NDArray[np.float32] | NDArray[np.int16]  # bfloat16 as its bits
 
 def advantages(
     rewards: NDArray[np.float32],
@@ -244,3 +245,57 @@ def ppo_loss(
     threads: int,
     /,
 ) -> tuple[bool, float, float, float, float, float, float]: ...
+def lstm_step(
+    inputs: _Product,
+    recurrents: _Product,
+    input_bias: NDArray[np.float32],
+    recurrent_bias: NDArray[np.float32],
+    before: NDArray[np.float32],
+    resets: _Flags | None,
+    next_resets: _Flags | None,
+    after: NDArray[np.float32],
+    output: NDArray[np.float32] | None,
+    kept: NDArray[np.float32] | None,
+    fed: _Product | None,
+    threads: int,
+    /,
+) -> None: ...
+
+gru_step = lstm_step
+
+def lstm_step_back(
+    kept: NDArray[np.float32],
+    before: NDArray[np.float32],
+    after: NDArray[np.float32] | None,
+    resets: _Flags | None,
+    next_resets: _Flags | None,
+    output_grad: NDArray[np.float32],
+    fed_grad: _Product,
+    memory_grad: NDArray[np.float32],
+    inputs_grad: _Product,
+    recurrents_grad: _Product | None,
+    threads: int,
+    /,
+) -> None: ...
+
+gru_step_back = lstm_step_back
+
+def mingru_scan(
+    gates: _Product,
+    start: NDArray[np.float32],
+    resets: _Flags | None,
+    outputs: NDArray[np.float32],
+    threads: int,
+    /,
+) -> None: ...
+def mingru_scan_back(
+    gates: _Product,
+    start: NDArray[np.float32],
+    resets: _Flags | None,
+    outputs: NDArray[np.float32],
+    outputs_grad: NDArray[np.float32],
+    gates_grad: _Product,
+    start_grad: NDArray[np.float32],
+    threads: int,
+    /,
+) -> None: ...

@@ -13,6 +13,14 @@ from torch import Tensor, nn
 from fugu.core.errors import UsageError
 from fugu.policies.attention import TransformerCore
 from fugu.policies.core import Core, clear, reset_times
+from fugu.policies.recurrence import (
+    Kind,
+    Weights,
+    has_kernels,
+    run_cell,
+    scan_mingru,
+    step_cell,
+)
 
 
 class NoCore(Core):
@@ -31,7 +39,12 @@ class NoCore(Core):
 
 
 class _RecurrentCore(Core):
-    """A network of torch's own, run from reset to reset, or step by step if those are many."""
+    """A network of torch's own: by a kernel on the CPU.
+
+    Elsewhere torch runs it from reset to reset, or step by step if those are many.
+    """
+
+    kind: Kind
 
     def __init__(self, network: nn.LSTM | nn.GRU, state_size: int) -> None:
         super().__init__(state_size, network.hidden_size)
@@ -44,11 +57,17 @@ class _RecurrentCore(Core):
 
     def forward(self, hidden: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step, `[batch, hidden]`."""
+        weights = self._weights()
+        if has_kernels(hidden, state, *weights):
+            return step_cell(self.kind, hidden, state, weights)
         outputs, state = self._run(hidden.unsqueeze(0), state)
         return outputs[0], state
 
     def forward_segments(self, hidden: Tensor, state: Tensor, resets: Tensor) -> Tensor:
         """Whole segments, `[rows, time, hidden]`."""
+        weights = self._weights()
+        if has_kernels(hidden, state, *weights):
+            return run_cell(self.kind, hidden, state, resets, weights)
         steps = hidden.shape[1]
         times = reset_times(resets)
         resets = resets.to(hidden.device, torch.bool)
@@ -67,8 +86,8 @@ class _RecurrentCore(Core):
 
     def _run_steps(self, series: Tensor, state: Tensor, resets: Tensor, times: set[int]) -> Tensor:
         """One step at a time; what needs no state is computed for all of them at once."""
-        weight, _, bias, _ = self.network.all_weights[0]
-        projected = nn.functional.linear(series, weight, bias)
+        weights = self._weights()
+        projected = nn.functional.linear(series, weights.inputs, weights.input_bias)
         outputs = []
         for t, inputs in enumerate(projected.unbind()):
             if t in times:
@@ -77,9 +96,12 @@ class _RecurrentCore(Core):
             outputs.append(output)
         return torch.stack(outputs)
 
+    def _weights(self) -> Weights:
+        return Weights(*self.network.all_weights[0])
+
     def _recur(self, hidden: Tensor) -> Tensor:
-        _, weight, _, bias = self.network.all_weights[0]
-        return nn.functional.linear(hidden, weight, bias)
+        weights = self._weights()
+        return nn.functional.linear(hidden, weights.recurrents, weights.recurrent_bias)
 
     def _run(self, series: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         raise NotImplementedError("_run(series [time, rows, hidden], state) -> outputs, state")
@@ -90,6 +112,8 @@ class _RecurrentCore(Core):
 
 class LstmCore(_RecurrentCore):
     """An LSTM; its state is the hidden vector, then the cell."""
+
+    kind = "lstm"
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(nn.LSTM(input_size, hidden_size), 2 * hidden_size)
@@ -109,6 +133,8 @@ class LstmCore(_RecurrentCore):
 
 class GruCore(_RecurrentCore):
     """A GRU; its state is the hidden vector."""
+
+    kind = "gru"
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(nn.GRU(input_size, hidden_size), hidden_size)
@@ -142,12 +168,17 @@ class MinGruCore(Core):
 
     def forward(self, hidden: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step, `[batch, hidden]`."""
+        if has_kernels(hidden, state, *self.gates.parameters()):
+            state = scan_mingru(self.gates(hidden).unsqueeze(1), state, None)[:, 0]
+            return state, state
         gate, candidate = self._gates(hidden)
         state = torch.lerp(state, candidate, gate)
         return state, state
 
     def forward_segments(self, hidden: Tensor, state: Tensor, resets: Tensor) -> Tensor:
         """Whole segments, `[rows, time, hidden]`."""
+        if has_kernels(hidden, state, *self.gates.parameters()):
+            return scan_mingru(self.gates(hidden), state, resets)
         times = set(reset_times(resets))
         resets = resets.to(hidden.device, torch.bool)
         gates, candidates = self._gates(hidden.transpose(0, 1))

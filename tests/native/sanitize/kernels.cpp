@@ -8,6 +8,7 @@
 #include "kernels/advantage.hpp"
 #include "kernels/gather.hpp"
 #include "kernels/priorities.hpp"
+#include "kernels/recurrent.hpp"
 #include "kernels/sampling.hpp"
 
 namespace {
@@ -103,6 +104,50 @@ void run_sampling(FuguRandom& random, size_t batch, size_t threads) {
     fugu::sample_normal(normal, threads);
 }
 
+template <typename T> fugu::Rows<T> rows_of(T* data, size_t width) {
+    return {data, static_cast<ptrdiff_t>(width)};
+}
+
+template <typename P>
+void run_recurrent(FuguRandom& random, size_t rows, size_t hidden, size_t threads) {
+    const size_t size = rows * hidden, times = 5;
+    const std::vector<P> inputs(4 * size), recurrents(4 * size), gates(2 * size * times);
+    const auto bias = floats(random, 4 * hidden), before = floats(random, size);
+    const auto resets = flags(random, rows * times, 0.2f), next = flags(random, rows, 0.2f);
+    std::vector<float> after(size), output(size), kept(4 * size), memory_grad(size);
+    std::vector<P> fed(size), inputs_grad(4 * size), recurrents_grad(4 * size);
+    fugu::CellForward<P> forward;
+    fugu::CellBackward<P> backward;
+    forward.rows = backward.rows = rows, forward.hidden = backward.hidden = hidden;
+    forward.inputs = rows_of(inputs.data(), 4 * hidden);
+    forward.recurrents = rows_of(recurrents.data(), 4 * hidden);
+    forward.input_bias = forward.recurrent_bias = bias.data();
+    forward.before = backward.before = rows_of(before.data(), hidden);
+    forward.resets = backward.resets = resets.data();
+    forward.next_resets = backward.next_resets = next.data();
+    forward.after = rows_of(after.data(), hidden), forward.output = rows_of(output.data(), hidden);
+    forward.kept = rows_of(kept.data(), 4 * hidden), forward.fed = rows_of(fed.data(), hidden);
+    backward.kept = rows_of(static_cast<const float*>(kept.data()), 4 * hidden);
+    backward.after = rows_of(static_cast<const float*>(after.data()), hidden);
+    backward.output_grad = rows_of(static_cast<const float*>(output.data()), hidden);
+    backward.fed_grad = rows_of(static_cast<const P*>(fed.data()), hidden);
+    backward.memory_grad = rows_of(memory_grad.data(), hidden);
+    backward.inputs_grad = rows_of(inputs_grad.data(), 4 * hidden);
+    backward.recurrents_grad = rows_of(recurrents_grad.data(), 4 * hidden);
+    fugu::lstm_step(forward, threads), fugu::lstm_step(backward, threads);
+    fugu::gru_step(forward, threads), fugu::gru_step(backward, threads);
+    std::vector<float> outputs(size * times);
+    std::vector<P> gates_grad(gates.size());
+    fugu::ScanBackward<P> scan;
+    scan.forward.rows = rows, scan.forward.times = times, scan.forward.hidden = hidden;
+    scan.forward.gates = gates.data(), scan.forward.start = forward.before;
+    scan.forward.resets = resets.data(), scan.forward.outputs = outputs.data();
+    fugu::mingru_scan(scan.forward, threads);
+    scan.outputs = scan.outputs_grad = outputs.data();
+    scan.gates_grad = gates_grad.data(), scan.start_grad = after.data();
+    fugu::mingru_scan(scan, threads);
+}
+
 } // namespace
 
 void run_kernels() {
@@ -113,6 +158,11 @@ void run_kernels() {
                 run_advantages(random, 17, rows, time_major, threads);
         for (const size_t batch : {1, 5, 300, 2000})
             run_sampling(random, batch, threads);
+        for (const size_t rows : {1, 5, 700})
+            for (const size_t hidden : {1, 19, 64}) {
+                run_recurrent<float>(random, rows, hidden, threads);
+                run_recurrent<fugu::Bfloat16>(random, rows, hidden, threads);
+            }
     }
     std::printf("kernels: clean\n");
 }
