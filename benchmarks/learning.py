@@ -36,6 +36,7 @@ from lessons import (  # noqa: E402
     Outcome,
     Settings,
     ends_unseen,
+    imagination_off,
     nothing_left,
     stale_actor,
     study,
@@ -126,6 +127,30 @@ FAULTS = Lesson(
 MEMORY = Lesson("memory", 100_000, {"env_kwargs": {"delay": 8}})
 PASSWORD_7 = Lesson("password", 100_000, {"env_kwargs": {"length": 7}})
 BREAKOUT = Lesson("breakout")
+SPREAD = Lesson(
+    "simple_spread",
+    3 * 2_000_000,  # of three agents
+    {
+        "algo": "mappo",
+        "vec": {"num_envs": 128},
+        "train": {
+            "horizon": 25,
+            "epochs": 5,
+            "minibatches": 4,
+            "gamma": 0.95,
+            "learning_rate": 0.002,
+            "schedule": "linear",
+        },
+        "policy": {"hidden_size": 128, "layers": 2},
+    },
+)
+SUMMED = replace(without(SPREAD, env_kwargs={"convention": 1}), steps=3 * 5_000_000)
+DREAMER = Lesson(
+    "CartPole-v1",
+    8_000,
+    {"algo": "dreamer", "vec": {"num_envs": 8, "backend": "serial"}},
+    judged_on="CartPole-v1",
+)
 UNTRAINED = {"learning_rate": 0.0}
 ADAMW = {"optimiser": "adamw", "learning_rate": 0.003}
 INFINITE = {"rho_clip": math.inf, "c_clip": math.inf}
@@ -151,6 +176,12 @@ PROOFS = (
           PASSWORD_7, without(PASSWORD_7, train=UNTRAINED), 0.9, bound=0.1),
     Proof("breakout", "the main job in its default settings: 90 % of the best score",
           BREAKOUT, without(BREAKOUT, train=UNTRAINED), 0.9 * 864, bound=100),
+    Proof("spread", "MAPPO; its control is IPPO, with a local critic",
+          SPREAD, without(SPREAD, train={"critic": "local"}), -12),
+    Proof("spread-summed", "MAPPO in the rewards of its own code",
+          SUMMED, without(SUMMED, train={"normalise_values": False}), -140),
+    Proof("dreamer", "Dreamer in its default settings; its control imagines nothing",
+          DREAMER, without(DREAMER, imagination_off), 250, bound=125),
 )  # fmt: skip
 
 

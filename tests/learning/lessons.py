@@ -20,6 +20,7 @@ from unittest import mock
 
 import numpy as np
 
+from fugu.algos.dreamer.agent import DreamerAgent, Imagined
 from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
 from fugu.training.collect import Actor
@@ -64,6 +65,19 @@ def cuts_as_ends() -> Iterator[tuple[Callback, ...]]:
         earn(self, agents, rewards, ends | cuts, np.zeros_like(cuts), *rest)
 
     with mock.patch.object(Segments, "earn", mistaken):
+        yield ()
+
+
+@contextlib.contextmanager
+def imagination_off() -> Iterator[tuple[Callback, ...]]:
+    """All that Dreamer imagines is zeros."""
+    imagine = DreamerAgent.imagine
+
+    def nothing(self: DreamerAgent, *args: Any) -> Imagined:
+        found = imagine(self, *args)
+        return Imagined(found.features * 0.0, found.samples, found.masks)
+
+    with mock.patch.object(DreamerAgent, "imagine", nothing):
         yield ()
 
 

@@ -9,10 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from fugu.algos.laprop import LaProp
 from fugu.algos.muon import Muon
 from fugu.native.arrays import refuse
 
-OptimiserKind = Literal["muon", "muon_torch", "adamw"]
+OptimiserKind = Literal["muon", "muon_torch", "adamw", "laprop"]
 ScheduleKind = Literal["constant", "linear", "cosine"]
 
 
@@ -21,13 +22,13 @@ class OptimiserConfig:
     """Settings of an optimiser and of its learning rate's course."""
 
     kind: OptimiserKind = "muon"
-    """muon: as PufferLib has it; muon_torch: as torch has it; adamw."""
+    """muon: as PufferLib has it; muon_torch: as torch has it; adamw; laprop: as Dreamer has it."""
     learning_rate: float = 0.015
     """The highest learning rate; about 3e-4 suits adamw."""
     beta1: float = 0.9
-    """Decay of the mean of gradients; used by adamw."""
+    """Decay of the mean of gradients; used by adamw and laprop."""
     beta2: float = 0.999
-    """Decay of the mean of their squares; used by adamw."""
+    """Decay of the mean of their squares; used by adamw and laprop."""
     eps: float = 1e-5
     """Added to the root of that mean; used by adamw."""
     weight_decay: float = 0.0
@@ -72,8 +73,10 @@ def make_optimiser(
         betas = (cfg.beta1, cfg.beta2)
         fused = all(param.device.type in ("cpu", "cuda") for param in given)  # one pass, not many
         return torch.optim.AdamW(given, rate, betas, cfg.eps, decay, fused=fused)
+    if cfg.kind == "laprop":
+        return LaProp(given, rate, (cfg.beta1, cfg.beta2), weight_decay=decay)
     if cfg.kind not in ("muon", "muon_torch"):
-        raise refuse("kind", f"{cfg.kind!r}", "'muon', 'muon_torch' or 'adamw'")
+        raise refuse("kind", f"{cfg.kind!r}", "'muon', 'muon_torch', 'adamw' or 'laprop'")
     groups: list[dict[str, Any]] = [
         {"params": [param for param in given if id(param) not in embeddings]},
         {"params": [param for param in given if id(param) in embeddings], "orthogonalise": False},

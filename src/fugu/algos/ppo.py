@@ -84,11 +84,14 @@ class PPOConfig:
     max_gradient_norm: float = 0.5
     """Gradients are scaled down to this norm."""
 
-    @property
-    def optimiser_steps(self) -> int:
-        """Minibatches of an update."""
+    def parts(self, rows: int) -> int:
+        """Minibatches of an epoch of so many rows: none is empty."""
+        return min(self.minibatches, rows)
+
+    def optimiser_steps(self, rows: int) -> int:
+        """Minibatches of an update of so many rows."""
         ratio = self.epochs if self.replay_ratio is None else self.replay_ratio
-        return max(1, round(ratio * self.minibatches))
+        return max(1, round(ratio * self.parts(rows)))
 
     def __post_init__(self) -> None:
         for name, low in (("horizon", 1), ("epochs", 1), ("minibatches", 1), ("microbatch", 1)):
@@ -111,10 +114,19 @@ class Minibatch:
     states: Tensor  # [rows, state]
     resets: Tensor
     old_log_probabilities: Tensor
-    old_values: Tensor
+    old_values: Tensor  # [rows, horizon, critics]
     advantages: Tensor
-    returns: Tensor
+    returns: Tensor  # [rows, horizon, critics]
     weights: Tensor  # 0 where a step does not count
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What one critic foretells the discounted sums of."""
+
+    numbers: NDArray[np.float32]  # [horizon, rows]
+    gamma: float
+    lambda_: float
 
 
 def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: float) -> PpoLoss:
@@ -126,14 +138,14 @@ def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: f
     distribution = policy.distribution
     arguments: dict[str, Any] = {
         "params": params.flatten(0, 1),
-        "values": values.flatten(0, 1)[:, 0],
+        "values": values.flatten(0, 1)[:, : batch.old_values.shape[-1]],
         "choices": distribution.choices,
         "continuous": distribution.num_continuous,
         "samples": batch.samples.flatten(0, 1),
         "old_log_probs": batch.old_log_probabilities.flatten(),
         "advantages": batch.advantages.flatten(),
-        "old_values": batch.old_values.flatten(),
-        "returns": batch.returns.flatten(),
+        "old_values": batch.old_values.flatten(0, 1),
+        "returns": batch.returns.flatten(0, 1),
         "weights": batch.weights.flatten(),
         "masks": None if batch.masks is None else batch.masks.flatten(0, 1),
         "normaliser": normaliser,
@@ -175,14 +187,15 @@ class PPO:
             reward_divisor: What rewards are divided by.
         """
         cfg, rows = self.cfg, segments.take()
-        data = _Rows(segments, rows, cfg, reward_divisor)
-        ratios = np.ones_like(data.rewards)
-        size = max(1, len(rows) // cfg.minibatches)
+        data = Rows(segments, rows, self._signals(segments, rows, reward_divisor), cfg)
+        ratios = np.ones(data.valid.shape, np.float32)
+        parts = cfg.parts(len(rows))
+        size = len(rows) // parts
         sums: dict[str, list[Tensor]] = {}
         order = self._random.permutation(len(rows))
-        for number in range(cfg.optimiser_steps):
-            advantages = data.advantages(ratios, cfg)
-            if cfg.alpha == 0 and number % cfg.minibatches == 0 and number:
+        for number in range(cfg.optimiser_steps(len(rows))):
+            advantages = data.advantages(ratios)
+            if cfg.alpha == 0 and number % parts == 0 and number:
                 order = self._random.permutation(len(rows))
             chosen, weights = self._choose(advantages, data, order, number, size, progress)
             metrics = self._step(data, chosen, weights, advantages, ratios, progress)
@@ -194,7 +207,7 @@ class PPO:
             self.policy.note(data.observations())
         segments.release(rows)
         told = {name: float(torch.stack(values).mean()) for name, values in sums.items()}
-        return told | {"explained_variance": data.explained_variance(cfg)}
+        return told | self._report(data)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: all that PPO remembers is the policy and the optimiser."""
@@ -203,10 +216,53 @@ class PPO:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
 
+    # ------------------------------------------------------------------ what derived ones change
+
+    def _signals(
+        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float
+    ) -> list[Signal]:
+        """What each critic foretells; the first one the rewards."""
+        cfg = self.cfg
+        rewards = segments.rewards[:, rows] / np.float32(reward_divisor)
+        if cfg.reward_clip is not None:
+            np.clip(rewards, -cfg.reward_clip, cfg.reward_clip, out=rewards)
+        return [Signal(rewards, cfg.gamma, cfg.lambda_)]
+
+    def _preference(
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """By what `[horizon, rows]` rows are preferred, of all advantages."""
+        first: NDArray[np.float32] = advantages[0]
+        return first
+
+    def _weigh(
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """How good the actions of a minibatch were, `[horizon, rows]`."""
+        first = advantages[0]
+        return standardised(first, valid) if self.cfg.normalise_advantages else first
+
+    def _batch(
+        self,
+        data: Rows,
+        chosen: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        merits: NDArray[np.float32],
+        advantages: NDArray[np.float32],
+    ) -> Minibatch:
+        """Some rows as the loss takes them."""
+        return data.minibatch(chosen, weights, merits, advantages)
+
+    def _report(self, data: Rows) -> dict[str, float]:
+        """What there is to say of an update beside its losses."""
+        return {"explained_variance": data.explained_variances(data.returns())[0]}
+
+    # ------------------------------------------------------------------ the update
+
     def _choose(
         self,
         advantages: NDArray[np.float32],
-        data: _Rows,
+        data: Rows,
         order: NDArray[np.int64],
         number: int,
         size: int,
@@ -215,14 +271,16 @@ class PPO:
         """The rows of a minibatch, and how much each weighs."""
         cfg = self.cfg
         if cfg.alpha == 0:
-            first = number % cfg.minibatches * size
-            last = len(order) if number % cfg.minibatches == cfg.minibatches - 1 else first + size
+            parts = cfg.parts(len(order))
+            first = number % parts * size
+            last = len(order) if number % parts == parts - 1 else first + size
             chosen = order[first:last]
             return chosen, np.ones(len(chosen), np.float32)
         corrected = cfg.priorities == "corrected"
         # The published annealing has a stray alpha and never reaches 1.
         growth = progress if corrected else cfg.alpha * progress
-        probabilities = segment_probabilities(advantages, cfg.alpha, valid=data.valid)
+        preference = self._preference(advantages, data.valid)
+        probabilities = segment_probabilities(preference, cfg.alpha, valid=data.valid)
         return sample_segments(
             probabilities,
             self._random.random(len(order)),
@@ -233,7 +291,7 @@ class PPO:
 
     def _step(
         self,
-        data: _Rows,
+        data: Rows,
         chosen: NDArray[np.int64],
         weights: NDArray[np.float32],
         advantages: NDArray[np.float32],
@@ -246,10 +304,7 @@ class PPO:
         entropy = cfg.entropy_coefficient
         entropy += 0.0 if final is None else (final - entropy) * progress
         valid = data.valid[:, chosen]
-        centred = advantages[:, chosen]
-        if cfg.normalise_advantages and valid.any():
-            inside = centred[valid]
-            centred = (centred - inside.mean()) / (inside.std() + 1e-8)
+        merits = self._weigh(advantages[:, :, chosen], valid)
         count = float(max(1, valid.sum()))
         loss_cfg = PpoLossConfig(
             cfg.clip,
@@ -264,7 +319,7 @@ class PPO:
         rows_at_once = max(1, cfg.microbatch // cfg.horizon)
         for begin in range(0, len(chosen), rows_at_once):
             part = slice(begin, begin + rows_at_once)
-            batch = data.minibatch(chosen[part], weights[part], centred[:, part], advantages)
+            batch = self._batch(data, chosen[part], weights[part], merits[:, part], advantages)
             loss, new, metrics = ppo_loss(self.policy, batch, loss_cfg, count)
             loss.backward()  # type: ignore[no-untyped-call]
             ratios[:, chosen[part]] = new.view(-1, cfg.horizon).cpu().numpy().T
@@ -277,44 +332,73 @@ class PPO:
         return told | {"gradient_norm": norm.detach().cpu().double()}
 
 
-class _Rows:
+def standardised(numbers: NDArray[np.float32], valid: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Numbers with mean 0 and deviation 1 where they are valid."""
+    if not valid.any():
+        return numbers
+    inside = numbers[valid]
+    found: NDArray[np.float32] = (numbers - inside.mean()) / (inside.std() + 1e-8)
+    return found
+
+
+def side_by_side(rows: NDArray[np.int64]) -> Any:
+    """The slice that rows are if each follows the one before, else themselves.
+
+    >>> side_by_side(np.array([3, 4, 5])), side_by_side(np.array([3, 5]))
+    (slice(3, 6, None), array([3, 5]))
+    """
+    follow = len(rows) and (np.diff(rows) == 1).all()
+    return slice(int(rows[0]), int(rows[-1]) + 1) if follow else rows
+
+
+class Rows:
     """The rows of one update; numbers stand time by time, `[horizon, rows]`."""
 
     def __init__(
-        self, segments: Segments, rows: NDArray[np.int64], cfg: PPOConfig, divisor: float
+        self,
+        segments: Segments,
+        rows: NDArray[np.int64],
+        signals: list[Signal],
+        cfg: PPOConfig,
     ) -> None:
-        self._segments, self._rows = segments, rows
-        self.rewards = segments.rewards[:, rows] / np.float32(divisor)
-        if cfg.reward_clip is not None:
-            np.clip(self.rewards, -cfg.reward_clip, cfg.reward_clip, out=self.rewards)
-        self.valid = np.ascontiguousarray(segments.valid[:, rows])
-        self._values = np.ascontiguousarray(segments.values[0][:, rows])
-        self._final_values = np.ascontiguousarray(segments.final_values[0][:, rows])
-        self._terminations = np.ascontiguousarray(segments.terminations[:, rows])
-        self._truncations = np.ascontiguousarray(segments.truncations[:, rows])
+        self._segments, self._rows, self._signals, self._cfg = segments, rows, signals, cfg
+        own = side_by_side(rows)  # nothing is copied then
+        self.valid = segments.valid[:, own]
+        self._values = segments.values[: len(signals), :, own]
+        self._final_values = segments.final_values[: len(signals), :, own]
+        self._terminations = segments.terminations[:, own]
+        self._truncations = segments.truncations[:, own]
         self._resets = segments.resets(rows)
+        # Row by row, as minibatches take them.
+        self._valid_rows = np.ascontiguousarray(self.valid.T)
+        self._log_rows = np.ascontiguousarray(segments.log_probabilities[:, own].T)
+        self._value_rows = np.ascontiguousarray(self._values[:, :-1].T)  # critics last
 
-    def advantages(self, ratios: NDArray[np.float32], cfg: PPOConfig) -> NDArray[np.float32]:
-        """Of all rows, with these ratios."""
-        return compute_advantages(
-            self.rewards,
-            self._values,
-            self._final_values,
-            self._terminations,
-            self._truncations,
-            gamma=cfg.gamma,
-            lambda_=cfg.lambda_,
-            rho_clip=cfg.rho_clip,
-            c_clip=cfg.c_clip,
-            ratios=ratios,
-            valid=self.valid,
-        )
+    def advantages(self, ratios: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Of all rows for each critic, with these ratios: `[critics, horizon, rows]`."""
+        out = np.empty((len(self._signals), *self.valid.shape), np.float32)
+        for i, signal in enumerate(self._signals):
+            compute_advantages(
+                signal.numbers,
+                self._values[i],
+                self._final_values[i],
+                self._terminations,
+                self._truncations,
+                gamma=signal.gamma,
+                lambda_=signal.lambda_,
+                rho_clip=self._cfg.rho_clip,
+                c_clip=self._cfg.c_clip,
+                ratios=ratios,
+                valid=self.valid,
+                out=out[i],
+            )
+        return out
 
     def minibatch(
         self,
         chosen: NDArray[np.int64],
         weights: NDArray[np.float32],
-        centred: NDArray[np.float32],
+        merits: NDArray[np.float32],
         advantages: NDArray[np.float32],
     ) -> Minibatch:
         """Some of the rows as tensors."""
@@ -322,9 +406,10 @@ class _Rows:
         masks = segments.masks[rows] if segments.masks.shape[-1] else None
         if masks is not None and masks.all():
             masks = None
-        returns = advantages[:, chosen] + self._values[:-1, chosen]
+        values = self._value_rows[chosen]
         observations, samples = segments.observations.read(rows), segments.samples[rows]
-        broken = ~self.valid[:, chosen].T
+        valid = self._valid_rows[chosen]
+        broken = ~valid
         if broken.any():  # what is not a number there must not reach a weight as 0 times itself
             observations[torch.from_numpy(broken)] = 0
             samples[broken] = 0
@@ -333,31 +418,43 @@ class _Rows:
         def there(array: NDArray[Any]) -> Tensor:
             return torch.from_numpy(array).to(device, non_blocking=True)
 
-        def turned(array: NDArray[Any]) -> Tensor:
-            return there(np.ascontiguousarray(array.T, np.float32))
-
         return Minibatch(
             observations=observations,
             samples=there(samples),
             masks=None if masks is None else there(masks),
             states=there(segments.states[rows]),
             resets=torch.from_numpy(self._resets[chosen]),
-            old_log_probabilities=turned(segments.log_probabilities[:, rows]),
-            old_values=turned(self._values[:-1, chosen]),
-            advantages=turned(centred),
-            returns=turned(returns),
-            weights=turned(self.valid[:, chosen] * weights),
+            old_log_probabilities=there(self._log_rows[chosen]),
+            old_values=there(values),
+            advantages=there(np.ascontiguousarray(merits.T, np.float32)),
+            returns=there(advantages[:, :, chosen].T + values),
+            weights=there(valid * weights[:, None]),
         )
+
+    def targets(
+        self, chosen: NDArray[np.int64], advantages: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """What the critics should say of some rows, `[critics, horizon, rows]`."""
+        found: NDArray[np.float32] = advantages[:, :, chosen] + self._values[:, :-1, chosen]
+        return found
 
     def observations(self) -> Tensor:
         """Of all steps that count, `[steps, size]`."""
         seen = self._segments.observations.read(self._rows)
         return seen[torch.from_numpy(self.valid.T).to(seen.device)]
 
-    def explained_variance(self, cfg: PPOConfig) -> float:
-        """How much of the returns the values told; 1: all, 0: no more than their mean."""
-        ones = np.ones_like(self.rewards)
-        returns = (self.advantages(ones, cfg) + self._values[:-1])[self.valid]
-        spread = float(returns.var()) if returns.size else 0.0
-        error = returns - self._values[:-1][self.valid]
-        return 1 - float(error.var()) / spread if spread > 1e-12 else math.nan
+    def returns(self) -> NDArray[np.float32]:
+        """What each critic should have said, `[critics, horizon, rows]`."""
+        ones = np.ones(self.valid.shape, np.float32)
+        found: NDArray[np.float32] = self.advantages(ones) + self._values[:, :-1]
+        return found
+
+    def explained_variances(self, returns: NDArray[np.float32]) -> list[float]:
+        """How much of the returns each critic told; 1: all, 0: no more than their mean."""
+        found = []
+        for critic, values in zip(returns, self._values[:, :-1], strict=True):
+            inside = critic[self.valid]
+            spread = float(inside.var()) if inside.size else 0.0
+            error = inside - values[self.valid]
+            found.append(1 - float(error.var()) / spread if spread > 1e-12 else math.nan)
+        return found

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
+
+from fugu.core.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,21 @@ class Evaluate:
     """Where runs are."""
     video: Path | None = None
     """Write a video of it too: FILE.mp4 or FILE.gif."""
+    target: tuple[float, ...] = ()
+    """Ask for these returns, one after the other, if the policy can be asked (a Decision
+    Transformer); it says itself what to aim at if none is given."""
+    plot: Path | None = None
+    """Draw what was asked for and what was achieved: FILE.png, .svg or .pdf."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
     def run(self) -> int:
         """Evaluate; 0 if it went well."""
+        if self.plot is not None and not self.target:
+            raise UsageError("plot: given without targets; allowed: with --target R ...")
+        if self.target:
+            self._ask()
+            return 0
         from fugu.training.evaluate import evaluate
 
         found = evaluate(
@@ -48,12 +60,37 @@ class Evaluate:
         if self.json:
             print(json.dumps(found))
         else:
-            print(
-                f"{found['episodes']} episodes: return {found['mean_return']:.4g} "
-                f"(deviation {found['deviation']:.3g}, {found['lowest']:.4g} to "
-                f"{found['highest']:.4g}), length {found['mean_length']:.4g}"
-            )
+            print(_sentence(found))
         return 0
+
+    def _ask(self) -> None:
+        from fugu.track.picture import check_picture
+        from fugu.training.targets import draw_targets, evaluate_targets, rank_correlation
+
+        if self.video is not None:
+            raise UsageError("video: given with targets; allowed: without them.")
+        if self.plot is not None:
+            check_picture(self.plot)
+        achieved = evaluate_targets(
+            self.name,
+            self.target,
+            episodes=self.episodes,
+            root=self.runs,
+            best=self.best,
+            greedy=not self.sample,
+            seed=self.seed,
+        )
+        told = [each.to_dict() for each in achieved]
+        correlation = rank_correlation(self.target, [each["mean_return"] for each in told])
+        if self.plot is not None:
+            draw_targets(achieved, self.plot)
+        if self.json:
+            print(json.dumps({"targets": told, "rank_correlation": correlation}))
+            return
+        for each in told:
+            print(f"asked for {each['target']:.4g}: {_sentence(each)}")
+        if len(told) > 1:
+            print(f"rank correlation of asked and achieved: {correlation:.3f}")
 
     def _film(self, out: Path) -> None:
         from fugu.cli.subjects import Cast
@@ -65,3 +102,12 @@ class Evaluate:
         kwargs = cast.cfg.env_kwargs
         policy = cast.players_in(1)
         record(cast.cfg.env, out, policy=policy, steps=600, seed=self.seed, env_kwargs=kwargs)
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    costs = "".join(f", {name} {found[name]:.4g}" for name in found if "mean_cost" in name)
+    return (
+        f"{found['episodes']} episodes: return {found['mean_return']:.4g} "
+        f"(deviation {found['deviation']:.3g}, {found['lowest']:.4g} to "
+        f"{found['highest']:.4g}), length {found['mean_length']:.4g}{costs}"
+    )

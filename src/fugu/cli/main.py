@@ -19,6 +19,7 @@ import fugu
 from fugu.cli.autotune import Autotune
 from fugu.cli.check import Check
 from fugu.cli.doctor import Doctor
+from fugu.cli.dream import Dream
 from fugu.cli.env import Env
 from fugu.cli.envs import Envs
 from fugu.cli.evaluate import Evaluate
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "env": Env,
     "play": Play,
     "record": Record,
+    "dream": Dream,
     "runs": Runs,
 }
 

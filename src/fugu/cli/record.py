@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from fugu.cli.settings import Settings, parse_settings
 
+if TYPE_CHECKING:
+    from fugu.data.recording import Policy
+
 
 @dataclass(frozen=True)
 class Record:
-    """Play an environment and write a video, a GIF or a picture of it.
+    """Play an environment and write a video, a GIF or a picture of it, or its episodes as data.
 
     Actions are random, or those of a run's policy.
     """
@@ -22,6 +25,11 @@ class Record:
     """Any environment's name, or a run: its name, how it begins, its folder, latest."""
     video: Annotated[Path | None, tyro.conf.arg(metavar="FILE.mp4|.gif|.png")] = None
     """The file to write; the name of the environment or the run with .mp4 if not given."""
+    data: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Write episodes there, for algorithms that learn from data, and no video; a folder that holds
+    some already gets more."""
+    episodes: int = 100
+    """Episodes of the data."""
     steps: int = 300
     """Steps to play. A PNG shows how it looks after them."""
     copies: int = 1
@@ -47,16 +55,26 @@ class Record:
         from fugu.core.errors import UsageError
         from fugu.vector.recording import record
 
+        if self.data is not None and self.video is not None:
+            raise UsageError("video: given with data; allowed: one of them.")
+        copies = self.copies
+        if self.data is not None:
+            from fugu.data.recording import COPIES
+
+            copies = min(COPIES, self.episodes)
         found = find_run(self.env, self.runs)
         env, name, policy, kwargs = self.env, self.env, None, parse_settings(self.set)
         if found is not None:
             cast = Cast(found, best=self.best, greedy=not self.sample, seed=self.seed)
             env, name = cast.cfg.env, found.name
             kwargs = {**cast.cfg.env_kwargs, **kwargs}
-            policy = cast.players_in(self.copies)
+            policy = cast.players_in(copies)
         elif self.best or self.sample:
             option = "best" if self.best else "sample"
             raise UsageError(f"{option}: given with {self.env!r}; allowed: with a run.")
+        if self.data is not None:
+            self._write_data(env, self.data, policy, kwargs)
+            return 0
         path = record(
             env,
             self.video or Path(f"{name.replace(':', '_').replace('/', '_')}.mp4"),
@@ -71,3 +89,27 @@ class Record:
         )
         print(f"Written: {path}")
         return 0
+
+    def _write_data(
+        self, env: str, folder: Path, policy: Policy | None, kwargs: dict[str, Any]
+    ) -> None:
+        from fugu.data.offline import read_metadata
+        from fugu.data.recording import record_episodes
+
+        count = record_episodes(
+            env,
+            folder,
+            episodes=self.episodes,
+            policy=policy,
+            seed=self.seed,
+            env_kwargs=kwargs,
+        )
+        print(f"Written: {count} episodes to {folder}")
+        if (folder / "metadata.json").is_file():
+            told = read_metadata(folder)
+            facts = told["statistics"]
+            print(
+                f"It holds {told['episodes']:,} episodes of {told['steps']:,} steps, with returns "
+                f"from {facts['lowest']:.4g} to {facts['highest']:.4g}, "
+                f"{facts['mean_return']:.4g} on average"
+            )

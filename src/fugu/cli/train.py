@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 TRAIN_HELP = """usage: fugu train ENV [--SECTION.SETTING VALUE ...]
 
 Train a policy on an environment: a native name (breakout), a Gymnasium id (CartPole-v1),
-pettingzoo:family/name, package.module:factory, or the path of a native environment.
+pettingzoo:family/name, velocity:Hopper-v5, package.module:factory, or the path of a native
+environment.
 
-  --preset NAME      a named set of settings: classic
+  --preset NAME      a named set of settings: classic; of Dreamer: cpu, 1m, 12m, 25m to 200m
   --config FILE      a TOML file of settings
-  --algo NAME        which algorithm: ppo
+  --algo NAME        which algorithm: decision_transformer, dreamer, grpo, mappo, ppo, safe_ppo
   --seed N           root of all chance
   --seeds N          train with so many seeds, one after the other, and report on all
   --device NAME      cpu, cuda or mps

@@ -44,8 +44,11 @@ class Observations:
         self.offloaded_bytes = 0
         if offload and device.type != "cpu":
             self.offloaded_bytes = math.prod(shape) * dtype.itemsize
-        options: dict[str, Any] = {"device": home, "pin_memory": self._pinned}
-        self.table = torch.zeros(shape, dtype=self._dtype, **options)
+        if home.type == "cpu" and not self._pinned:  # NumPy asks for large pages
+            self.table = torch.from_numpy(np.zeros(shape, dtype))
+        else:
+            options: dict[str, Any] = {"device": home, "pin_memory": self._pinned}
+            self.table = torch.zeros(shape, dtype=self._dtype, **options)
         self._row = shape[1:]
         self._cells = self.table.view(torch.uint8)  # every dtype is copied alike
         self._rows = self._cells.view(shape[0], -1)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
+from fugu.data.episode_costs import EpisodeCosts
 from fugu.data.observations import Observations
 from fugu.envs.contract import AgentGroup
 
@@ -69,6 +70,7 @@ class Segments:
         terminations: `[horizon, rows]`
         truncations: `[horizon, rows]`
         valid: Whether no fault broke the step. `[horizon, rows]`
+        episode_costs: Of whole episodes; those that ended are forgotten with the next `release`.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Segments:
         self.terminations = np.zeros((horizon, total), np.bool_)
         self.truncations = np.zeros((horizon, total), np.bool_)
         self.valid = np.zeros((horizon, total), np.bool_)
+        self.episode_costs = EpisodeCosts(shape.agents, shape.num_costs)
         self._row_of = np.arange(shape.agents)  # each agent's open row
         self._length = np.zeros(shape.agents, np.int64)  # steps in it
         self._waiting = np.zeros(shape.agents, np.bool_)  # for what its last action earns
@@ -137,6 +140,7 @@ class Segments:
         if costs is not None:
             for kind, paid in zip(self.costs, costs.T, strict=True):
                 kind[times, rows] += paid
+            self.episode_costs.note(agents, costs, terminations | truncations, valid)
         self.terminations[times, rows] = terminations
         self.truncations[times, rows] = truncations
         self.valid[times, rows] = valid
@@ -211,6 +215,7 @@ class Segments:
 
     def release(self, rows: Ids) -> None:
         """These rows were learned from and may be written anew."""
+        self.episode_costs.clear()
         done = set(rows.tolist())
         self._complete = [row for row in self._complete if row not in done]
         self._free += rows.tolist()[::-1]
@@ -229,6 +234,7 @@ class Segments:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return {
             **arrays,
+            **(self.episode_costs.state_dict() if self.shape.num_costs else {}),
             "observations": self.observations.table.cpu().numpy(),
             "row_of": self._row_of,
             "length": self._length,
@@ -253,6 +259,8 @@ class Segments:
         self.observations.table.copy_(torch.from_numpy(seen))
         self._row_of[:], self._length[:] = state["row_of"], state["length"]
         self._waiting[:] = state["waiting"]
+        if "episode_costs" in state:
+            self.episode_costs.load_state_dict(state)
         self._free, self._complete = state["free"].tolist(), state["complete"].tolist()
 
 

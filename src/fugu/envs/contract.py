@@ -27,6 +27,8 @@ class AgentGroup:
     action_layout: Layout
     num_costs: int = 0
     """Constraints that its agents pay for, a column of `costs` each."""
+    state_layout: Layout | None = None
+    """Of the environment's global state, which the first group carries for all; None without."""
 
     @property
     def num_agents(self) -> int:
@@ -54,6 +56,9 @@ class Buffers:
         truncations: 1 on the step that cut the agent's episode off from outside.
         live: 1 if the observation awaits an action.
         valid: 0 if a fault broke the step. Environments write 1.
+        global_state: What nobody may act on but a critic may see: one row an environment, in its
+            first group; most environments have none.
+        final_state: The same at the last end of an agent's episode, as `final` is.
     """
 
     observations: NDArray[Any]
@@ -66,6 +71,8 @@ class Buffers:
     truncations: NDArray[np.bool_]
     live: NDArray[np.bool_]
     valid: NDArray[np.bool_]
+    global_state: NDArray[Any]
+    final_state: NDArray[Any]
 
     @classmethod
     def allocate(cls, group: AgentGroup) -> Buffers:
@@ -77,6 +84,9 @@ class Buffers:
         """Shape and dtype of each array."""
         agents, flag = group.num_agents, np.dtype(np.bool_)
         observation, action = group.observation_layout, group.action_layout
+        state, number = (1, 0), np.dtype(np.float32)
+        if group.state_layout is not None:
+            state, number = (1, group.state_layout.size), group.state_layout.dtype
         return {
             "observations": ((agents, observation.size), observation.dtype),
             "final": ((agents, observation.size), observation.dtype),
@@ -88,6 +98,8 @@ class Buffers:
             "truncations": ((agents,), flag),
             "live": ((agents,), flag),
             "valid": ((agents,), flag),
+            "global_state": (state, number),
+            "final_state": (state, number),
         }
 
     def check(self, group: AgentGroup) -> None:
@@ -99,6 +111,15 @@ class Buffers:
                     f"bind: given {name} as {array.dtype} array of shape {array.shape}; allowed: "
                     f"contiguous {dtype} array of shape {shape}. Buffers.allocate makes them."
                 )
+
+    def of_envs(self, first: int, end: int, num_envs: int) -> Buffers:
+        """The rows of environments `first` to `end`, of buffers that hold so many of them."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for field in fields(self):
+            whole = getattr(self, field.name)
+            rows = len(whole) // num_envs
+            arrays[field.name] = whole[first * rows : end * rows]
+        return Buffers(**arrays)
 
     def copy(self) -> Buffers:
         """Their content now, apart from what the environment writes later."""

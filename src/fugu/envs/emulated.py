@@ -65,7 +65,7 @@ class EmulatedEnv(Env):
             rows.check(group)
             rows.valid[:] = True
             for row, agent in enumerate(group.agents):
-                self._slots[agent] = Slot(group, rows, row, clip=self.settings.clip_actions)
+                self._slots[agent] = Slot(group, rows, row, self.settings)
         self._episode = -1
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
@@ -222,11 +222,13 @@ class EmulatedEnv(Env):
         self._set_rest(header["rest"])
 
     def _shown(self) -> list[NDArray[Any]]:
-        return [
+        shown = [
             array
             for rows in self.buffers
             for array in (rows.observations, rows.live, rows.action_masks)
         ]
+        state = self.buffers[0].global_state
+        return [*shown, state] if state.size else shown
 
     def _digest(self) -> str:
         """Of what the agents that can act see, and of what they got if the episode has steps."""
@@ -235,8 +237,10 @@ class EmulatedEnv(Env):
             found.update(rows.live.tobytes())
             found.update(rows.observations[rows.live].tobytes())
             found.update(rows.action_masks[rows.live].tobytes())
+            found.update(rows.global_state.tobytes())
             if self._taken:
                 found.update(rows.rewards.tobytes())
+                found.update(rows.costs.tobytes())
         return found.hexdigest()
 
     def _remember(self) -> None:
@@ -304,6 +308,7 @@ class EmulatedEnv(Env):
     def _clear_rows(self) -> None:
         for rows in self.buffers:
             rows.rewards.fill(0)
+            rows.costs.fill(0)
             rows.terminations.fill(False)
             rows.truncations.fill(False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -29,6 +29,8 @@ def emulate(
     clip_actions: bool = False,
     infos: Literal["episode", "all"] = "episode",
     resumable: bool = False,
+    costs: Sequence[str] = (),
+    global_state: bool = False,
 ) -> EmulatedEnv:
     """Make a Gymnasium or PettingZoo environment read and write flat rows in place.
 
@@ -51,6 +53,11 @@ def emulate(
             next one's under "final_info". Environments of one agent only.
         resumable: Have `state()` and `set_state()`: the environment's own where it gives bytes,
             else the episode's seed and its actions, which are kept and played again.
+        costs: Entries of each step's info that are costs, a constraint each: "cost", or
+            "outer/inner" and "costs/0" for what is inside of others. A step of six values, as
+            safety-gymnasium's, has its "cost" in the third place. Episodes tell their sums.
+        global_state: Carry what `state()` of a PettingZoo environment with a `state_space` gives
+            beside its rows, for critics; environments without one have none.
 
     >>> import gymnasium
     >>> env = emulate(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False))
@@ -67,10 +74,12 @@ def emulate(
         group_by=group_by,
         seeding=seeding,
         reset_options=dict(reset_options or {}),
-        reduce=dict(reduce or {}),
+        reduce={**dict.fromkeys(costs, "sum"), **(reduce or {})},
         clip_actions=clip_actions,
         infos=infos,
         resumable=resumable,
+        costs=costs,
+        global_state=global_state,
     )
     env = env_or_factory
     if not is_environment(env) and callable(env):

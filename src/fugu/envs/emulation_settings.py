@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ class EmulationSettings:
     clip_actions: bool = False
     infos: Literal["episode", "all"] = "episode"
     resumable: bool = False
+    costs: Sequence[str] = ()
+    global_state: bool = False
 
     def __post_init__(self) -> None:
         if self.infos not in ("episode", "all"):
@@ -35,6 +37,10 @@ class EmulationSettings:
         if self.seeding not in ("auto", "episode", "first"):
             raise UsageError(
                 f"seeding: given {self.seeding!r}; allowed: 'auto', 'episode', 'first'."
+            )
+        if isinstance(self.costs, str) or not all(self.costs):
+            raise UsageError(
+                f"costs: given {self.costs!r}; allowed: names of entries of infos, as ('cost',)."
             )
 
 
@@ -66,6 +72,7 @@ def make_groups(
             tuple(members[i]),
             Layout.of(observation, limits=seen[i]),
             Layout.of(action, limits=done[i], strict=not cfg.clip_actions, plain=True),
+            len(cfg.costs),
         )
         for i, (_, observation, action) in enumerate(spaces)
     )

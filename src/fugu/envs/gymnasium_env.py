@@ -24,7 +24,7 @@ class GymnasiumEnv(EmulatedEnv):
 
     def __init__(self, env: gymnasium.Env[Any, Any], cfg: EmulationSettings) -> None:
         refuse_autoreset(env)
-        self._all_infos = cfg.infos == "all"
+        self._all_infos, self._has_costs = cfg.infos == "all", bool(cfg.costs)
         self._action_masks = find_mask_method(env)
         groups = make_groups(
             [AGENT], lambda _: env.observation_space, lambda _: env.action_space, cfg
@@ -83,8 +83,12 @@ class GymnasiumEnv(EmulatedEnv):
             if rest is None:
                 if self._all_infos:
                     self.infos = ()
+                if self._has_costs:
+                    self._one_slot.pay({})
             elif type(rest) is dict:
                 self._take_info(rest)
+                if self._has_costs:
+                    self._one_slot.pay(rest)
                 self._one_slot.mask(None, rest)
             else:
                 self._handle(rest)
@@ -105,15 +109,19 @@ class GymnasiumEnv(EmulatedEnv):
 
     def _handle(self, result: Any) -> None:
         """Write a step's result, whatever it is."""
+        if self._has_costs and isinstance(result, tuple) and len(result) == 6:
+            result = (*result[:2], *result[3:5], {**result[5], "cost": result[2]})
         if not isinstance(result, tuple) or len(result) != 5:
             count = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             raise EnvError(
                 f"step: given {count}; allowed: (observation, reward, terminated, truncated, info)"
-                ", as Gymnasium 1 asks for. For an environment of the old Gym, use shimmy."
+                ", as Gymnasium 1 asks for. For an environment of the old Gym, use shimmy; for one "
+                "whose third value is a cost, costs=('cost',)."
             )
         observation, reward, terminated, truncated, info = result
         slot = self._one_slot
         slot.reward(reward)
+        slot.pay(info)
         self._one_stats.add(reward, {} if self._all_infos else info)
         if terminated or truncated:
             slot.end(observation, terminated, truncated)

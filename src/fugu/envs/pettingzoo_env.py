@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from typing import Any
+
+from numpy.typing import NDArray
 
 from fugu.core.errors import AgentError, EnvError, SpaceError, UsageError
 from fugu.envs.contract import Info
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.emulation_settings import EmulationSettings, make_groups
 from fugu.envs.slots import Slot
+from fugu.spaces import Layout
 
 
 class PettingZooEnv(EmulatedEnv):
@@ -25,7 +29,16 @@ class PettingZooEnv(EmulatedEnv):
                 "all agents that may ever appear, so that each can have its row."
             )
         groups = make_groups(list(agents), env.observation_space, env.action_space, cfg)
+        space = getattr(env, "state_space", None) if cfg.global_state else None
+        if space is not None:  # the first group carries the state for all
+            groups = (replace(groups[0], state_layout=Layout.of(space)), *groups[1:])
         super().__init__(env, groups, cfg)
+
+    def _write_state(self, rows: NDArray[Any]) -> None:
+        """Write the global state of now, if it is asked for."""
+        layout = self.groups[0].state_layout
+        if layout is not None:
+            layout.pack(self.source.state(), rows[0])
 
     def _slot(self, agent: Hashable) -> Slot:
         try:
@@ -61,6 +74,7 @@ class ParallelEnv(PettingZooEnv):
             self._slot(agent).show(self._observation(observations, agent), info)
             if info:
                 self._stats[agent].note(info)
+        self._write_state(self.buffers[0].global_state)
 
     def _step(self) -> None:
         acting = [agent for agent, slot in self._slots.items() if slot.live]
@@ -75,6 +89,7 @@ class ParallelEnv(PettingZooEnv):
             slot, info = self._slots[agent], infos.get(agent) or {}
             terminated, truncated = terminations.get(agent, False), truncations.get(agent, False)
             slot.reward(rewards.get(agent, 0.0))
+            slot.pay(info)
             self._stats[agent].add(rewards.get(agent, 0.0), info)
             if terminated or truncated:
                 slot.end(observations.get(agent), terminated, truncated)
@@ -85,6 +100,8 @@ class ParallelEnv(PettingZooEnv):
                     f"step: given no {agent!r} in env.agents any more, neither terminated nor "
                     "truncated; allowed: agents that leave by one of the two."
                 )
+        if ended:
+            self._write_state(self.buffers[0].final_state)
         if not alive:
             self._begin_episode({})
             return
@@ -92,6 +109,7 @@ class ParallelEnv(PettingZooEnv):
             if agent not in alive:
                 continue
             self._slot(agent).show(self._observation(observations, agent), infos.get(agent))
+        self._write_state(self.buffers[0].global_state)
 
     def _observation(self, observations: Any, agent: Hashable) -> Any:
         try:
@@ -124,6 +142,7 @@ class TurnEnv(PettingZooEnv):
         if terminated or truncated:
             raise EnvError(f"reset: given {agent!r}, whose episode is over already.")
         self._slot(agent).show(observation, info)
+        self._write_state(self.buffers[0].global_state)
 
     def _step(self) -> None:
         agent = self.source.agent_selection
@@ -151,12 +170,16 @@ class TurnEnv(PettingZooEnv):
             slot = self._slot(agent)
             observation, reward, terminated, truncated, info = self.source.last()
             slot.reward(reward)
+            if agent in self._acted:
+                slot.pay(info)
             self._stats[agent].add(reward, info or {}, steps=int(agent in self._acted))
             self._acted.discard(agent)
             if not (terminated or truncated):
                 slot.show(observation, info)
+                self._write_state(self.buffers[0].global_state)
                 return ended
             slot.end(observation, terminated, truncated)
+            self._write_state(self.buffers[0].final_state)
             ended.append(self._emit(agent))
             self.source.step(None)
         raise EnvError(

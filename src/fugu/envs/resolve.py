@@ -20,11 +20,12 @@ from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs import suite
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.native_library import NativeLibrary
+from fugu.envs.velocity import make_velocity
 
 _FORMS = (
     "a native name (cartpole), the path of a native environment that was built (./my_env.so), a "
     "Gymnasium id (CartPole-v1, ALE/Breakout-v5, module:Id-v0), pettingzoo:family/name, "
-    "package.module:factory, or a callable"
+    "velocity:Id-v5, package.module:factory, or a callable"
 )
 # Packages that register their ids when they are imported, by how the ids begin, and their extras.
 REGISTRARS = {
@@ -44,7 +45,8 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
 
     Args:
         env: A native name, the path of a native library, a Gymnasium id, `module:Id-v0`,
-            `pettingzoo:family/name`, `package.module:factory`, or a callable.
+            `pettingzoo:family/name`, `velocity:Id-v5` (see `VelocityCost`),
+            `package.module:factory`, or a callable.
         kwargs: Arguments of the environment.
 
     >>> resolve("CartPole-v1")().spec.id, resolve("FrozenLake", map_name="8x8")().spec.id
@@ -67,6 +69,8 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
     prefix, colon, name = env.partition(":")
     if colon and prefix == "pettingzoo":
         return partial(_call, *_find_pettingzoo(name), kwargs)
+    if colon and prefix == "velocity":
+        return partial(make_velocity, _find_id("", name), **kwargs)
     if colon and name.isidentifier():
         return partial(_call, prefix, _find_factory(prefix, name), kwargs)
     return partial(gymnasium.make, _find_id(prefix, name) if colon else _find_id("", env), **kwargs)

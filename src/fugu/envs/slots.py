@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from gymnasium import Space, spaces
 
 from fugu.core.errors import ActionError, EnvError, PackError
 from fugu.envs.contract import AgentGroup, Buffers
+from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.masks import MaskWriter, find_mask
 from fugu.native.nodes import join
 
@@ -16,8 +18,12 @@ from fugu.native.nodes import join
 class Slot:
     """Reads and writes one agent's row."""
 
-    def __init__(self, group: AgentGroup, buffers: Buffers, row: int, *, clip: bool) -> None:
+    def __init__(
+        self, group: AgentGroup, buffers: Buffers, row: int, cfg: EmulationSettings
+    ) -> None:
+        clip = cfg.clip_actions
         self._row = row
+        self._costs, self._paid = cfg.costs, buffers.costs[row]
         self._clip_to = group.action_layout.space if clip else None
         self._observation, self._final = buffers.observations[row], buffers.final[row]
         self._action, self._mask = buffers.actions[row], buffers.action_masks[row]
@@ -78,6 +84,17 @@ class Slot:
         except (TypeError, ValueError):
             raise EnvError(f"reward: given {reward!r}; allowed: one real number.") from None
 
+    def pay(self, info: Any) -> None:
+        """What it cost the agent, if infos tell."""
+        for i, name in enumerate(self._costs):
+            try:
+                self._paid[i] = find_entry(info, name)
+            except (LookupError, TypeError, ValueError):
+                raise EnvError(
+                    f"info: given {info!r}, without a number {name!r}; allowed: one on every step, "
+                    "since costs= names it."
+                ) from None
+
     def end(self, observation: Any, terminated: bool, truncated: bool) -> None:
         """The agent's episode is over, and this is the last it saw."""
         if observation is not None:
@@ -91,6 +108,19 @@ class Slot:
             self._final[:] = 0
         self._terminations[self._row] = terminated
         self._truncations[self._row] = truncated
+
+
+def find_entry(info: Any, path: str) -> Any:
+    """An entry of an info, of what it holds, or of a list in it.
+
+    >>> find_entry({"cost": 1.0}, "cost"), find_entry({"costs": {"speed": [0, 2]}}, "costs/speed/1")
+    (1.0, 2)
+    """
+    if isinstance(info, Mapping) and path in info:
+        return info[path]
+    for name in path.split("/"):
+        info = info[name] if isinstance(info, Mapping) else info[int(name)]
+    return info
 
 
 def clipped(space: Space[Any], value: Any, path: str = "") -> Any:

@@ -14,6 +14,7 @@ from fugu.spaces import Layout, Leaf
 
 Floats = NDArray[np.float32]
 MOST_CHOICES = 2**24  # samples are float32, which holds no larger integers exactly
+INSIDE = 1.0 - 1e-6  # of the bounds, where a tanh comes from a finite number
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,21 @@ class RowWriter:
                 given = np.where(numbers.squashed, inside, given)
             _view(raw, numbers.leaf)[...] = np.clip(given, numbers.low, numbers.high)
         return rows
+
+    def read(self, rows: NDArray[Any]) -> Floats:
+        """Samples that give these rows; of a squashed number at a bound, one that is very near."""
+        raw = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
+        samples = np.zeros((len(rows), self.num_samples), np.float32)
+        for choice in self.choices:
+            samples[:, choice.columns] = _view(raw, choice.leaf) - choice.start
+        for numbers in self.numbers:
+            given = _view(raw, numbers.leaf).astype(np.float64)
+            if numbers.squashed.any():
+                half = np.where(numbers.squashed, numbers.half, 1.0)
+                inside = ((given - numbers.middle) / half).clip(-INSIDE, INSIDE)
+                given = np.where(numbers.squashed, np.arctanh(inside), given)
+            samples[:, numbers.columns] = given
+        return samples
 
 
 def check_action_space(space: Space[Any], path: str = "") -> None:

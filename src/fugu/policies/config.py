@@ -24,11 +24,13 @@ class PolicyConfig:
     hidden_size: int = 128
     """Width of the encoder's output and of the core."""
     layers: int = 1
-    """Hidden layers of an MLP encoder, and of what follows the convolutions of others."""
+    """Hidden layers of an MLP encoder, of what follows the convolutions of others, and blocks of a
+    transformer over tokens."""
     activation: Literal["relu", "gelu", "tanh"] = "gelu"
     """What follows each hidden layer; convolutions always use relu, as published."""
-    core: Literal["none", "lstm", "gru", "mingru", "transformer"] = "none"
-    """What remembers earlier observations of the episode."""
+    core: Literal["none", "lstm", "gru", "mingru", "transformer", "tokens"] = "none"
+    """What remembers earlier observations of the episode; tokens: a causal transformer for
+    observations that are sequences, with a KV cache."""
     window: int = 64
     """Observations that the transformer looks back on, the present one included."""
     continuous: Continuous = "clipped"

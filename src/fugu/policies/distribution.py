@@ -165,6 +165,10 @@ class ActionDistribution(nn.Module):
         """What the environment is given, `[batch, layout.size]`, of samples `[batch, numbers]`."""
         return self._writer.write(_array(samples, np.float32))
 
+    def to_samples(self, rows: NDArray[Any]) -> Floats:
+        """Samples `[batch, numbers]` of which `to_rows` makes these rows `[batch, layout.size]`."""
+        return self._writer.read(rows)
+
     # ------------------------------------------------------------------ learning
 
     def evaluate(

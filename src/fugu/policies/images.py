@@ -84,14 +84,14 @@ class Convolution(Feature):
         with torch.no_grad():
             width = network(torch.zeros(1, image.channels, *image.sides)).numel()
         super().__init__(width)
-        self._image, self.network = image, network
+        self.image, self.network = image, network
 
     def forward(self, tree: Tensor) -> Tensor:
         """`[..., *shape]` to `[..., width]`."""
-        lead = tree.shape[: tree.dim() - len(self._image.shape)]
-        pixels = tree.reshape(-1, *self._image.shape)
-        pixels = pixels.permute(0, *(axis + 1 for axis in self._image.order))
-        pixels = pixels.reshape(-1, self._image.channels, *self._image.sides)
+        lead = tree.shape[: tree.dim() - len(self.image.shape)]
+        pixels = tree.reshape(-1, *self.image.shape)
+        pixels = pixels.permute(0, *(axis + 1 for axis in self.image.order))
+        pixels = pixels.reshape(-1, self.image.channels, *self.image.sides)
         features: Tensor = self.network(pixels.to(torch.float32) * (1.0 / 255.0))
         return features.reshape(*lead, self.width)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
@@ -15,6 +17,7 @@ from fugu.policies.cores import make_core
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
 from fugu.policies.scale import RunningScale
+from fugu.policies.tokens import make_token_parts
 from fugu.policies.unpack import torch_dtype
 
 Device: TypeAlias = torch.device | str | None
@@ -107,6 +110,18 @@ class Policy(nn.Module):
             hidden = hidden.reshape(rows, steps, hidden.shape[-1])
             return self._decode(self.core.forward_segments(hidden, state, resets))
 
+    def look(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[Any]:
+        """The rows that these agents act on, made of what they see; most take that as it is."""
+        return observations
+
+    def acted(self, state: Tensor, samples: NDArray[np.float32]) -> Tensor:
+        """The state, now that these samples `[batch, numbers]` were drawn; most do not remember."""
+        return state
+
+    def earned(self, state: Tensor, rewards: NDArray[np.float32]) -> Tensor:
+        """The state, now that these rewards `[batch]` came; most do not look at them."""
+        return state
+
     @property
     def scales(self) -> list[RunningScale]:
         """What normalises observations; none, if nothing does."""
@@ -165,6 +180,8 @@ def make_policy(
     """
     distribution = ActionDistribution(group.action_layout, cfg.continuous)
     layout = group.observation_layout
+    if cfg.core == "tokens" and encoder is None and core is None:
+        encoder, core = make_token_parts(layout, cfg.hidden_size, cfg.layers)
     if encoder is None:
         encoder, width = make_encoder(layout, cfg), cfg.hidden_size
     else:

@@ -22,7 +22,7 @@ from fugu.track.usage import Usage
 
 ACCENT, QUIET, LINE = "#2ab7a9", "#7d8a97", "#3b4754"
 PHASES = ("#2ab7a9", "#f4a259", "#8e7dbe", "#5b8def", "#e86a92", "#9bc53d", "#c9ada7")
-WIDTH, MOST_ROWS, MOST_NOTES = 96, 8, 4
+WIDTH, MOST_ROWS, MOST_LOSSES, MOST_NOTES = 96, 8, 12, 4
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _losses(losses: Mapping[str, float]) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(no_wrap=True, ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    for name, value in list(losses.items())[:MOST_ROWS]:
+    for name, value in list(losses.items())[:MOST_LOSSES]:
         grid.add_row(Text(name), Text(number(value), "bold" if value == value else "bold red"))
     return Group(_heading("losses"), grid)
 

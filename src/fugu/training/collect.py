@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from fugu.data.segments import Segments
 from fugu.envs.contract import Buffers
 from fugu.policies.policy import Policy
 from fugu.training.normalise import RewardScale
-from fugu.vector import Batch, Vector
+from fugu.vector import Batch, GroupBatch, Vector
 from fugu.vector.native_crew import EpisodeInfos
 
 
@@ -58,6 +58,21 @@ class EpisodeRecord:
                 self._counts[name] = self._counts.get(name, 0.0) + weight
 
 
+class Acts(Protocol):
+    """Acts for one group's agents."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there is enough to learn from."""
+
+    def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
+        """Take what came to these agents, write it down, and say what they do."""
+
+
+# What actors are shown of a batch, if that is not just its groups.
+Look: TypeAlias = Callable[[Batch], Sequence[GroupBatch]]
+
+
 class Actor:
     """One group's agents: their policy, their recurrent states, their segments."""
 
@@ -73,6 +88,11 @@ class Actor:
         self._device, self._random = device, random
         self.states = policy.initial_state(segments.shape.agents, device)
 
+    @property
+    def full(self) -> bool:
+        """Whether the segments are."""
+        return self.segments.full
+
     def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
         """Take what came to these agents, write it down, and say what they do."""
         ended = rows.terminations | rows.truncations | ~rows.valid
@@ -85,24 +105,28 @@ class Actor:
         cut = rows.truncations & rows.valid & waiting
         if cut.any():
             self.segments.cut(agents[cut], self._values(rows.final[cut], agents[cut]))
-        if ended.any() and self.policy.state_size:
+        recurrent, index = self.policy.state_size > 0, torch.from_numpy(agents).to(self._device)
+        if recurrent and ended.any():
             self.states[agents[ended]] = 0.0
-        before = self.states[agents]
+        before = self.states[index] if recurrent else self.states[: len(agents)]
         seen = self._tensor(rows.observations)
         params, values, after = self.policy(seen, before)
         masks = None if rows.action_masks.all() else rows.action_masks
-        live = rows.live
+        live, everyone = rows.live, bool(rows.live.all())
         samples, log_probabilities = self.policy.distribution.sample(
             params.float().cpu(),
             masks,
             self._random,
             greedy=False,
-            live=None if live.all() else live,
+            live=None if everyone else live,
         )
-        if self.policy.state_size:
-            self.states[agents[live]] = after[torch.from_numpy(live).to(after.device)].float()
+        acting = None if everyone else torch.from_numpy(live).to(self._device)
+        if recurrent and acting is None:
+            self.states[index] = after.float()
+        elif recurrent:
+            self.states[index[acting]] = after[acting].float()
         critics = values.float().cpu().numpy()
-        part = slice(None) if live.all() else live
+        part = slice(None) if everyone else live
         self.segments.add(
             agents[part],
             rows.observations[part],
@@ -111,7 +135,7 @@ class Actor:
             log_probabilities[part],
             critics[part],
             before.cpu().numpy()[part],
-            seen if live.all() else seen[torch.from_numpy(live).to(seen.device)],
+            seen if acting is None else seen[acting],
         )
         return self.policy.distribution.to_rows(samples)
 
@@ -134,10 +158,13 @@ class Collector:
         actors: One for each group.
         episodes: What ended episodes told.
         steps: Agent steps, all of them.
+        witness: Shown every batch and what agents do next; nobody, if not set.
     """
 
-    def __init__(self, vec: Vector, actors: list[Actor]) -> None:
-        self.vec, self.actors = vec, actors
+    witness: Callable[[Batch, Sequence[NDArray[Any]]], None] | None = None
+
+    def __init__(self, vec: Vector, actors: Sequence[Acts], look: Look | None = None) -> None:
+        self.vec, self.actors, self._look = vec, actors, look
         self.episodes, self.steps = EpisodeRecord(), 0
         self._held: list[Batch] = []  # received before a checkpoint, and not acted on yet
 
@@ -148,7 +175,7 @@ class Collector:
     @torch.no_grad()
     def collect(self) -> None:
         """Until some segments are full; groups whose agents act less often take longer."""
-        while not any(actor.segments.full for actor in self.actors):
+        while not any(actor.full for actor in self.actors):
             self.handle(self._held.pop(0) if self._held else self.vec.recv())
 
     def pause(self) -> dict[str, NDArray[Any]] | None:
@@ -173,9 +200,12 @@ class Collector:
         """Act on one batch."""
         self.episodes.note(batch.infos)
         actions = []
-        for actor, group in zip(self.actors, batch.groups, strict=True):
+        groups = batch.groups if self._look is None else self._look(batch)
+        for actor, group in zip(self.actors, groups, strict=True):
             actions.append(actor.act(group.agent_ids, group.rows))
             self.steps += int(np.count_nonzero(group.rows.live))
+        if self.witness is not None:
+            self.witness(batch, actions)
         ids = [group.agent_ids for group in batch.groups]
         if len(actions) == 1:
             self.vec.send(actions[0], ids[0])

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from fugu.algos.decision_transformer import DecisionTransformerConfig
+from fugu.algos.dreamer.config import PRESETS as DREAMER_PRESETS
+from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig
+from fugu.algos.grpo import GRPOConfig
+from fugu.algos.mappo import MAPPOConfig
+from fugu.algos.optimisers import OptimiserKind
 from fugu.algos.ppo import PPOConfig
+from fugu.algos.safe_ppo import SafePPOConfig
 from fugu.core.config import Tree, from_tree, merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.envs import suite
+from fugu.envs.contract import AgentGroup
+from fugu.policies.central import make_player
 from fugu.policies.config import PolicyConfig
+from fugu.policies.decision_transformer import DecisionTransformerPolicyConfig
+from fugu.policies.policy import Policy
 
 PRESETS: dict[str, Tree] = {
+    **DREAMER_PRESETS,
     "classic": {
         "train": {
             "gamma": 0.99,
@@ -32,7 +46,7 @@ PRESETS: dict[str, Tree] = {
             "epochs": 4,
             "reward_clip": 1.0,
         }
-    }
+    },
 }
 
 
@@ -42,7 +56,7 @@ class LearningConfig:
 
     total_steps: int = 1_000_000
     """Agent steps of the whole run."""
-    optimiser: Literal["adamw", "muon", "muon_torch"] = "adamw"
+    optimiser: OptimiserKind = "adamw"
     """Which optimiser."""
     learning_rate: float = 0.003
     """Of the optimiser, at its height."""
@@ -59,9 +73,22 @@ class LearningConfig:
     compile: bool = False
     """Let torch compile the policy: slow to begin, sometimes faster then."""
     threads: int = 0
-    """Threads that torch may use; 0: as it chooses."""
+    """Threads that torch may use; 0: one for small minibatches, else as it chooses."""
     deterministic: bool = False
     """Only exact algorithms and batches in a fixed order: two runs are alike on any device."""
+
+    @property
+    def emulation(self) -> dict[str, Any]:
+        """Settings of `fugu.emulate` that the algorithm needs."""
+        return {}
+
+    def num_critics(self, group: AgentGroup) -> int:
+        """Values that the policy of a group gives of an observation."""
+        return 1
+
+    def player(self, factory: Callable[..., Policy]) -> Callable[..., Policy]:
+        """What makes policies that only act; `factory` makes those of a plain algorithm."""
+        return factory
 
 
 @dataclass(frozen=True)
@@ -105,6 +132,8 @@ class RunConfig:
     """Agent steps between evaluations, which then say what is best; 0: the last episodes do."""
     evaluation_episodes: int = 20
     """Episodes of an evaluation, played without chance in the actions."""
+    record_data: Path | None = None
+    """Write all episodes of the training to this folder, for algorithms that learn from data."""
     tensorboard: bool = False
     """Write for TensorBoard too."""
     wandb: bool = False
@@ -115,6 +144,7 @@ class RunConfig:
 class Config:
     """One training run."""
 
+    unhinted: ClassVar[tuple[str, ...]] = ()  # sections that an environment's file does not fill
     env: str = ""
     """What to train on: any name that `fugu.make` takes."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -131,8 +161,156 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
 
+@dataclass(frozen=True)
+class OfflineConfig(DecisionTransformerConfig, LearningConfig):
+    """How to learn with the Decision Transformer."""
+
+    total_steps: int = 2_000_000
+    """Steps of sequences to learn from, padding left out: a batch of 64 has up to 1,280."""
+    learning_rate: float = 0.001
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup: float = 0.1
+    weight_decay: float = 1e-4
+
+
+@dataclass(frozen=True)
+class DecisionTransformerRunConfig(Config):
+    """One run of the Decision Transformer."""
+
+    unhinted: ClassVar[tuple[str, ...]] = ("train", "policy")  # they are for those that play
+    algo: str = "decision_transformer"
+    train: OfflineConfig = field(default_factory=OfflineConfig)  # type: ignore[assignment]
+    vec: VecConfig = field(default_factory=lambda: VecConfig(num_envs=1))
+    policy: DecisionTransformerPolicyConfig = field(default_factory=DecisionTransformerPolicyConfig)
+
+
+@dataclass(frozen=True)
+class DreamerTrainConfig(DreamerConfig, LearningConfig):
+    """How to learn with Dreamer."""
+
+    total_steps: int = 100_000
+    """Agent steps of the whole run."""
+    optimiser: OptimiserKind = "laprop"
+    """Which optimiser, of all networks together."""
+    learning_rate: float = 3e-4
+    """Of the optimiser, at its height."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls."""
+    threads: int = 1
+    """Threads that torch may use; 0: as it chooses. More do not help with small networks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cpu_offload:
+            raise UsageError(
+                "train.cpu_offload: given true; allowed: false. Dreamer's replay stands in the "
+                "CPU's memory in any case."
+            )
+
+
+@dataclass(frozen=True)
+class DreamerVecConfig(VecConfig):
+    """How environments are run for Dreamer."""
+
+    num_envs: int = 8
+    """Copies."""
+
+
+@dataclass(frozen=True)
+class DreamerRunConfig(Config):
+    """One run of Dreamer."""
+
+    unhinted: ClassVar[tuple[str, ...]] = ("train", "policy")  # they are for those without a model
+    algo: str = "dreamer"
+    train: DreamerTrainConfig = field(default_factory=DreamerTrainConfig)  # type: ignore[assignment]
+    vec: DreamerVecConfig = field(default_factory=DreamerVecConfig)
+    policy: DreamerPolicyConfig = field(  # type: ignore[assignment]
+        default_factory=DreamerPolicyConfig
+    )
+
+
+@dataclass(frozen=True)
+class SafeTrainConfig(SafePPOConfig, TrainConfig):
+    """How to learn with Safe PPO."""
+
+    @property
+    def emulation(self) -> dict[str, Any]:
+        """Which entries of infos are costs."""
+        return {"costs": self.costs}
+
+    def num_critics(self, group: AgentGroup) -> int:
+        """One for the reward and one for each constraint."""
+        return 1 + group.num_costs
+
+
+@dataclass(frozen=True)
+class SafePPORunConfig(Config):
+    """One run of Safe PPO."""
+
+    algo: str = "safe_ppo"
+    train: SafeTrainConfig = field(default_factory=SafeTrainConfig)
+
+
+@dataclass(frozen=True)
+class MAPPOTrainConfig(MAPPOConfig, TrainConfig):
+    """How to learn with MAPPO, or IPPO."""
+
+    learning_rate: float = 7e-4
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+
+    @property
+    def emulation(self) -> dict[str, Any]:
+        """Whether environments show their state."""
+        return {"global_state": self.critic == "central" and self.state != "observations"}
+
+    def player(self, factory: Callable[..., Policy]) -> Callable[..., Policy]:
+        """Actors alone."""
+        return partial(make_player, factory, self.agent_ids, self.share_parameters)
+
+
+@dataclass(frozen=True)
+class MAPPORunConfig(Config):
+    """One run of MAPPO, or IPPO."""
+
+    algo: str = "mappo"
+    train: MAPPOTrainConfig = field(default_factory=MAPPOTrainConfig)
+
+
+@dataclass(frozen=True)
+class GRPOTrainConfig(GRPOConfig, LearningConfig):
+    """How to learn with GRPO."""
+
+    def num_critics(self, group: AgentGroup) -> int:
+        """None: the team tells what an episode was worth."""
+        return 0
+
+
+@dataclass(frozen=True)
+class GRPOVecConfig(VecConfig):
+    """How environments are run for GRPO."""
+
+    group_size: int = 8
+    """Copies that begin each episode alike, and are compared."""
+
+
+@dataclass(frozen=True)
+class GRPORun(Config):
+    """One run of GRPO."""
+
+    algo: str = "grpo"
+    train: GRPOTrainConfig = field(default_factory=GRPOTrainConfig)  # type: ignore[assignment]
+    vec: GRPOVecConfig = field(default_factory=GRPOVecConfig)
+
+
 # The settings of each algorithm.
-CONFIGS: dict[str, type[Config]] = {"ppo": Config}
+CONFIGS: dict[str, type[Config]] = {
+    "decision_transformer": DecisionTransformerRunConfig,
+    "dreamer": DreamerRunConfig,
+    "grpo": GRPORun,
+    "mappo": MAPPORunConfig,
+    "ppo": Config,
+    "safe_ppo": SafePPORunConfig,
+}
 
 
 def read_config(tree: Tree) -> Config:
@@ -164,6 +342,8 @@ def _known(hints: Tree, kind: type[Config]) -> Tree:
     sections = typing.get_type_hints(kind)
     known: Tree = {}
     for name, value in hints.items():
+        if name in kind.unhinted:
+            continue
         if isinstance(value, dict) and is_dataclass(sections.get(name)):
             names = {item.name for item in fields(sections[name])}
             known[name] = {key: entry for key, entry in value.items() if key in names}

@@ -8,10 +8,31 @@ import torch
 
 from fugu.training.config import Config
 from fugu.training.engine import Engine
-from fugu.training.parts import Parts
+from fugu.training.parts import Parts, PolicyFactory
 from fugu.vector import Vector
 
-ENGINES = {"ppo": "fugu.training.torch_engine:TorchEngine"}
+ENGINES = {
+    "decision_transformer": "fugu.training.decision_transformer_engine:DecisionTransformerEngine",
+    "dreamer": "fugu.training.dreamer_engine:DreamerEngine",
+    "grpo": "fugu.training.grpo_engine:GRPOEngine",
+    "mappo": "fugu.training.mappo_engine:MAPPOEngine",
+    "ppo": "fugu.training.torch_engine:TorchEngine",
+    "safe_ppo": "fugu.training.safe_ppo_engine:SafePPOEngine",
+}
+# Of algorithms whose policies are of a kind of their own.
+POLICIES = {
+    "dreamer": "fugu.algos.dreamer.agent:DreamerAgent",
+    "decision_transformer": "fugu.policies.decision_transformer:make_decision_transformer",
+}
+
+
+def policy_factory(cfg: Config, parts: Parts) -> PolicyFactory:
+    """What makes the policies of the algorithm that the settings name."""
+    if cfg.algo not in POLICIES:
+        return cfg.train.player(parts.policy)
+    module, _, name = POLICIES[cfg.algo].partition(":")
+    factory: PolicyFactory = getattr(importlib.import_module(module), name)
+    return factory
 
 
 def make_engine(cfg: Config, vec: Vector, device: torch.device, parts: Parts) -> Engine:

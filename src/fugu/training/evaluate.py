@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import torch
 
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
+from fugu.data.episode_costs import EpisodeCosts, by_constraint
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.config import Config, read_config
+from fugu.training.engines import policy_factory
 from fugu.training.parts import Parts, PolicyFactory
 from fugu.vector import Batch, Vector, make
 
@@ -31,10 +33,12 @@ class Evaluation:
     Attributes:
         returns: Of each episode.
         lengths: Of each episode.
+        costs: Means over agents' episodes, by name; none if the environment has no costs.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
+    costs: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Its figures, as JSON has them."""
@@ -47,11 +51,20 @@ class Evaluation:
             "lowest": float(returns.min()),
             "highest": float(returns.max()),
             "mean_length": float(np.mean(self.lengths)),
+            **self.costs,
         }
 
 
 class Players:
-    """Policies that act, with a recurrent state for each agent that ends with its episode."""
+    """Policies that act, with a recurrent state for each agent that ends with its episode.
+
+    They are told what was drawn, and then what it earned.
+
+    Attributes:
+        drawn: The samples of the last batch, by group.
+    """
+
+    drawn: list[Any]
 
     def __init__(
         self, policies: list[Policy], vec: Vector, seed: int, *, greedy: bool = True
@@ -68,19 +81,22 @@ class Players:
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Any:
         """Actions for a batch, as `Vector.send` takes them."""
-        actions = []
+        actions, self.drawn = [], []
         parts = zip(self._policies, self._states, self._devices, batch.groups, strict=True)
         for policy, states, device, group in parts:
             rows, agents = group.rows, group.agent_ids
             ended = rows.terminations | rows.truncations | ~rows.valid
+            states[agents] = policy.earned(states[agents], rows.rewards)
             states[agents[ended]] = 0.0
-            observations = torch.from_numpy(np.ascontiguousarray(rows.observations)).to(device)
-            params, _, after = policy(observations, states[agents])
-            states[agents[rows.live]] = after[torch.from_numpy(rows.live).to(device)].float()
+            seen = np.ascontiguousarray(policy.look(rows.observations, agents))
+            params, _, after = policy(torch.from_numpy(seen).to(device), states[agents])
             masks = None if rows.action_masks.all() else rows.action_masks
             samples, _ = policy.distribution.sample(
                 params.float().cpu(), masks, self._random, greedy=self._greedy, live=rows.live
             )
+            after = policy.acted(after, samples)
+            states[agents[rows.live]] = after[torch.from_numpy(rows.live).to(device)].float()
+            self.drawn.append(samples)
             actions.append(policy.distribution.to_rows(samples))
         return actions[0] if len(actions) == 1 else tuple(actions)
 
@@ -93,11 +109,13 @@ def load_policies(
     if path is None:
         raise UsageError(f"run: given {run.name!r}, which has no checkpoint yet.")
     cfg, parts = read_config(run.config), parts or Parts()
-    tensors = load_checkpoint(path).tensors
+    tensors, factory = load_checkpoint(path).tensors, policy_factory(cfg, parts)
     policies = []
-    with make(parts.env_of(cfg.env), 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
+    options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
+    with make(parts.env_of(cfg.env), 1, backend="serial", **options) as vec:
         for i, group in enumerate(vec.groups):
-            policy = parts.policy(group, cfg.policy)
+            critics = cfg.train.num_critics(group)
+            policy = factory(group, cfg.policy, *([] if critics == 1 else [critics]))
             policy.load_state_dict(dict(tensors[f"policy_{i}"]))
             policies.append(policy.eval())
     return cfg, policies
@@ -133,8 +151,41 @@ def evaluate(
     found = run if isinstance(run, Run) else Run.open(run, root)
     parts = Parts(env, policy_factory or make_policy)
     cfg, policies = load_policies(found, found.best() if best else None, parts)
-    with make(parts.env_of(cfg.env), min(COPIES, episodes), env_kwargs=cfg.env_kwargs) as vec:
+    options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
+    with make(parts.env_of(cfg.env), min(COPIES, episodes), **options) as vec:
         return play(policies, vec, episodes, greedy=greedy, seed=seed)
+
+
+class Bills:
+    """What each agent of a vector pays, over the same number of episodes."""
+
+    def __init__(self, vec: Vector, quota: int) -> None:
+        self._groups, self._quota = vec.groups, quota
+        counts = [vec.num_envs * group.num_agents for group in vec.groups]
+        self._sums = [
+            EpisodeCosts(count, group.num_costs)
+            for count, group in zip(counts, vec.groups, strict=True)
+        ]
+        self._left = [np.full(count, quota) for count in counts]
+
+    def note(self, batch: Batch) -> None:
+        """What a batch says; agents that have played their episodes pay no more."""
+        for sums, left, group in zip(self._sums, self._left, batch.groups, strict=True):
+            agents, rows = group.agent_ids, group.rows
+            if not rows.costs.shape[1]:
+                continue
+            ended = rows.terminations | rows.truncations
+            sums.note(agents, rows.costs, ended & (left[agents] > 0), rows.valid)
+            left[agents] -= ended & rows.valid
+
+    def means(self) -> dict[str, float]:
+        """Over episodes, by name."""
+        found: dict[str, float] = {}
+        for sums, group in zip(self._sums, self._groups, strict=True):
+            prefix = "" if len(self._groups) == 1 else f"{group.name}/"
+            if group.num_costs and len(sums.finished):
+                found |= by_constraint(f"{prefix}mean_cost", sums.finished.mean(0))
+        return found
 
 
 def play(
@@ -144,10 +195,12 @@ def play(
     quota = -(-episodes // vec.num_envs)
     returns: list[list[float]] = [[] for _ in range(vec.num_envs)]
     lengths: list[list[float]] = [[] for _ in range(vec.num_envs)]
+    bills = Bills(vec, quota)
     players = Players(policies, vec, derive(seed, EVALUATION), greedy=greedy)
     vec.async_reset(derive(seed, EVALUATION, 1))
     for _ in range(PATIENCE):
         batch = vec.recv()
+        bills.note(batch)
         for env, told in batch.infos.items():
             for info in told:
                 returns[env].append(float(info["episode_return"]))
@@ -156,4 +209,5 @@ def play(
             break
         vec.send(players(batch))
     flat = [value for mine in returns for value in mine[:quota]]
-    return Evaluation(tuple(flat), tuple(value for mine in lengths for value in mine[:quota]))
+    long = [value for mine in lengths for value in mine[:quota]]
+    return Evaluation(tuple(flat), tuple(long), bills.means())

@@ -23,7 +23,11 @@ from fugu.training.trainer import Progress, Trainer
 # A name that is gone leaves its part without it.
 PARTS = {
     ("collect", "wait for environments"): ["fugu.vector.vector:Vector.recv"],
-    ("collect", "forward"): ["fugu.policies.policy:Policy.forward"],
+    ("collect", "forward"): [
+        "fugu.policies.policy:Policy.forward",
+        "fugu.policies.central:CentralPolicy.forward",
+    ],
+    ("collect", "critics' rows"): ["fugu.training.mappo_engine:Widener.__call__"],
     ("collect", "sampling"): [
         "fugu.policies.distribution:ActionDistribution.sample",
         "fugu.policies.distribution:ActionDistribution.to_rows",
@@ -34,14 +38,17 @@ PARTS = {
     ("collect", "send actions"): ["fugu.vector.vector:Vector.send"],
     ("collect", "reward scale"): ["fugu.training.normalise:RewardScale.note"],
     ("learn", "gather"): [
-        "fugu.algos.ppo:_Rows.__init__",
-        "fugu.algos.ppo:_Rows.minibatch",
+        "fugu.algos.ppo:Rows.__init__",
+        "fugu.algos.ppo:Rows.minibatch",
         "fugu.data.segments:Segments.take",
         "fugu.data.segments:Segments.release",
     ],
-    ("learn", "advantages"): ["fugu.algos.ppo:_Rows.advantages"],
+    ("learn", "advantages"): ["fugu.algos.ppo:Rows.advantages"],
     ("learn", "choice of rows"): ["fugu.algos.ppo:PPO._choose"],
-    ("learn", "forward"): ["fugu.policies.policy:Policy.forward_segments"],
+    ("learn", "forward"): [
+        "fugu.policies.policy:Policy.forward_segments",
+        "fugu.policies.central:CentralPolicy.forward_segments",
+    ],
     ("learn", "loss"): ["fugu.algos.ppo:ppo_loss"],
     ("learn", "backward"): ["torch:Tensor.backward"],
     ("learn", "optimiser"): [

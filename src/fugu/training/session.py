@@ -12,6 +12,7 @@ from typing import Any
 
 from fugu.core.config import Tree, merge, to_tree
 from fugu.core.errors import UsageError
+from fugu.data.recording import Recorder
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
@@ -20,6 +21,7 @@ from fugu.track.dashboard import Dashboard
 from fugu.track.jsonl import JsonlSink
 from fugu.track.sinks import Sink
 from fugu.track.snapshot import Snapshot
+from fugu.training.collect import Collector
 from fugu.training.config import Config, read_config, resolve_config
 from fugu.training.evaluate import COPIES, play
 from fugu.training.parts import Parts, PolicyFactory, name_of
@@ -149,6 +151,7 @@ class Session:
         self._episodes: dict[str, float] = {}
         self._examiner: Vector | None = None  # the environments of evaluations
         self._examined = 0  # steps at the last one
+        self._recorder: Recorder | None = None
 
     def run(self) -> Result:
         """To the end, or until it is stopped; the run's folder then says how it ended."""
@@ -162,6 +165,7 @@ class Session:
             if self._keeps:  # now that nothing is wrong with the settings
                 folder, name = self.cfg.run.folder, self.cfg.run.name
                 self._run = Run.create(folder, name, self.cfg.env, _plain(to_tree(self.cfg)))
+            self._begin_recording(trainer, stack)
             first = self._restore(trainer) if self._resumes else None
             sink = stack.enter_context(closing(self._sinks(first)))
             name = self._run.name if self._run else self.cfg.env
@@ -189,6 +193,22 @@ class Session:
                 status,
                 tuple(signals),
             )
+
+    def _begin_recording(self, trainer: Trainer, stack: ExitStack) -> None:
+        """Let all episodes be written, if the settings say so; of a resumed run, those to come."""
+        folder = self.cfg.run.record_data
+        if folder is None:
+            return
+        collector = getattr(trainer.engine, "collector", None)
+        if not isinstance(collector, Collector):
+            raise UsageError(
+                f"run.record_data: given with {self.cfg.algo}, which plays no episodes of its own; "
+                "allowed: with algorithms that do."
+            )
+        cfg, begun = self.cfg, not self._resumes
+        recorder = Recorder(trainer.vec, folder, cfg.env, cfg.env_kwargs, begun=begun)
+        stack.callback(recorder.close)
+        collector.witness = self._recorder = recorder
 
     def _say_what_to_know(self, trainer: Trainer) -> None:
         """What somebody who starts a run would want to have known before."""
@@ -255,7 +275,8 @@ class Session:
         if self._examiner is None:
             copies = min(COPIES, episodes)
             env = self._parts.env_of(self.cfg.env)
-            self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs)
+            emulation = self.cfg.train.emulation
+            self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs, **emulation)
         return play(trainer.policies, self._examiner, episodes, seed=self.cfg.seed).to_dict()
 
     def _end_examiner(self) -> None:
@@ -279,6 +300,8 @@ class Session:
         tensors, state = trainer.checkpoint()
         state["recent"] = [list(pair) for pair in self._recent]
         state["examined"] = self._examined
+        if self._recorder is not None:
+            state["recorded"] = self._recorder.commit()
         if not self.cfg.run.evaluate_every:
             score = self.score
         self._run.save(trainer.steps, tensors=tensors, state=state, score=score)
@@ -290,6 +313,11 @@ class Session:
         trainer.restore(checkpoint)
         self._recent = [(float(n), float(total)) for n, total in checkpoint.state["recent"]]
         self._examined = int(checkpoint.state.get("examined", 0))
+        if self._recorder is not None and "recorded" in checkpoint.state:
+            for writer, episodes in zip(
+                self._recorder.writers, checkpoint.state["recorded"], strict=True
+            ):
+                writer.keep(int(episodes))  # what came after the checkpoint comes once more
         self._mark("running")
         return trainer.steps
 

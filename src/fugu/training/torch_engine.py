@@ -56,7 +56,7 @@ class TorchEngine:
         self._learners: list[Learner] = []
         for group in vec.groups:
             self._add_group(group, parts)
-        self.collector = Collector(vec, self._actors)
+        self.collector = self.make_collector()
         stores = [actor.segments.observations for actor in self._actors]
         self.offloaded_bytes = sum(store.offloaded_bytes for store in stores)
 
@@ -76,7 +76,7 @@ class TorchEngine:
             policy.num_critics,
             group.num_costs,
         )
-        segments = Segments(group, shape, device, cfg.train.cpu_offload)
+        segments = Segments(self.stored(group), shape, device, cfg.train.cpu_offload)
         scale = RewardScale(agents, cfg.train.gamma)
         self.policies.append(policy)
         self._actors.append(Actor(policy, segments, scale, device, self._random[0]))
@@ -94,6 +94,14 @@ class TorchEngine:
     ) -> Learner:
         """What improves the policy of a group."""
         return PPO(policy, optimiser, self.cfg.train, self._random[1])
+
+    def stored(self, group: AgentGroup) -> AgentGroup:
+        """The group as segments know it: with the rows that its actor is shown."""
+        return group
+
+    def make_collector(self) -> Collector:
+        """What steps the environments with the actors."""
+        return Collector(self.vec, self._actors)
 
     # ------------------------------------------------------------------ the engine
 
@@ -144,7 +152,7 @@ class TorchEngine:
             zip(self.policies, self._actors, self._learners, strict=True)
         ):
             tensors[f"policy_{i}"] = dict(policy.state_dict())
-            flat, rest = _flatten_optimiser(learner.optimiser.state_dict())
+            flat, rest = flatten_optimiser(learner.optimiser.state_dict())
             tensors[f"optimiser_{i}"] = flat
             optimisers.append(rest)
             segments = actor.segments.state_dict()
@@ -169,7 +177,7 @@ class TorchEngine:
         ):
             policy.load_state_dict({k: as_tensor(v) for k, v in tensors[f"policy_{i}"].items()})
             flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            learner.optimiser.load_state_dict(_unflatten_optimiser(flat, state["optimisers"][i]))
+            learner.optimiser.load_state_dict(unflatten_optimiser(flat, state["optimisers"][i]))
             arrays = {k: as_array(v) for k, v in tensors[f"segments_{i}"].items()}
             actor.states = torch.from_numpy(arrays.pop("recurrent").copy()).to(self._device)
             actor.segments.load_state_dict(arrays)
@@ -205,8 +213,9 @@ def compile_policy(policy: Policy) -> None:
     A core that remembers is left out: where its episodes end is known only at run time.
     """
     if policy.state_size:
-        policy.encoder.compile()
-        policy.decoder.compile()
+        for name, module in policy.named_modules():
+            if name.rpartition(".")[2] in ("encoder", "decoder"):
+                module.compile()
         return
     policy.forward = torch.compile(policy.forward)  # type: ignore[method-assign]
     policy.forward_segments = torch.compile(policy.forward_segments)  # type: ignore[method-assign]
@@ -235,7 +244,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any]:
     return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
-def _flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Tensors by `parameter.name`, and everything else."""
     flat, numbers = {}, {}
     for parameter, entries in state["state"].items():
@@ -248,7 +257,8 @@ def _flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
     return flat, {"numbers": numbers, "param_groups": state["param_groups"]}
 
 
-def _unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+def unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """What `flatten_optimiser` was given."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**flat, **rest["numbers"]}.items():
         parameter, _, name = key.partition(".")

@@ -27,6 +27,7 @@ from fugu.training.parts import Parts
 from fugu.training.torch_engine import as_tensor, optimiser_config
 from fugu.vector import Vector, make
 
+SMALL = 1 << 17  # numbers of a layer for a minibatch that one thread computes best
 ENVIRONMENTS = 0  # the branch of the seed tree
 AGENTS = 64  # as many copies as give so many
 Report = Mapping[str, float]
@@ -72,8 +73,9 @@ class Trainer:
         parts = parts or Parts()
         keep_freed_memory()
         self.cfg, self.device = cfg, find_device(cfg.device)
-        self._undo = set_threads(cfg.train.threads, cfg.train.deterministic)
         self.vec = make_vector(cfg, parts)
+        agents = self.vec.num_agents
+        self._undo = set_threads(threads_for(cfg, agents), cfg.train.deterministic)
         try:
             self.engine = make_engine(cfg, self.vec, self.device, parts)
         except BaseException:
@@ -166,6 +168,19 @@ class Trainer:
         self._undo()
 
 
+def threads_for(cfg: Config, agents: int) -> int:
+    """Threads for torch: what was asked for; else one where minibatches are small, or all.
+
+    Threads of a small product wait for each other longer than they compute, and where environments
+    step in processes meanwhile they wait for a core as well.
+    """
+    asked, horizon = cfg.train.threads, getattr(cfg.train, "horizon", 0)
+    if asked or not horizon:
+        return asked
+    steps = max(1, agents * horizon // cfg.train.minibatches)
+    return 1 if steps * cfg.policy.hidden_size < SMALL else 0
+
+
 def set_threads(threads: int, deterministic: bool) -> Callable[[], None]:
     """Give torch so many threads (0: as it has) and only exact algorithms; gives the way back."""
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
@@ -201,6 +216,7 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
         raise UsageError("env: given nothing; allowed: any name that fugu.make takes.")
     env = parts.env_of(cfg.env)
     num_envs, options = cfg.vec.num_envs, {"backend": cfg.vec.backend, "env_kwargs": cfg.env_kwargs}
+    options |= cfg.train.emulation
     if not num_envs:
         with make(env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
             num_envs = max(1, AGENTS // one.num_agents)

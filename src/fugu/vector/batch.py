@@ -90,6 +90,11 @@ class Batch:
         return self._only.rows.valid
 
     @property
+    def global_state(self) -> NDArray[Any]:
+        """Of each environment, what only critics may see; of no width if there is none."""
+        return self.groups[0].rows.global_state
+
+    @property
     def agent_ids(self) -> NDArray[np.int64]:
         """The rows' places; `send` takes them."""
         return self._only.agent_ids

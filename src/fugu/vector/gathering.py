@@ -84,8 +84,8 @@ class Gatherer:
         groups = []
         for group, rows, ids in zip(self._slab.groups, self._slab.rows, self._rows, strict=True):
             part = slice(first * group.num_agents, end * group.num_agents)
-            arrays = {name: getattr(rows, name)[part] for name in FIELDS}
-            groups.append(GroupBatch(group.name, ids[part], Buffers(**arrays)))
+            views = rows.of_envs(first, end, self._slab.num_envs)
+            groups.append(GroupBatch(group.name, ids[part], views))
         return tuple(groups)
 
     def _gather(self, env_ids: NDArray[np.int64]) -> tuple[GroupBatch, ...]:
@@ -96,8 +96,8 @@ class Gatherer:
         groups = []
         for group, rows, agents in zip(self._slab.groups, copy.groups, self._agents, strict=True):
             ids = (env_ids[:, None] * group.num_agents + agents).reshape(-1)
-            arrays = {name: getattr(rows, name)[: len(ids)] for name in FIELDS}
-            groups.append(GroupBatch(group.name, ids, Buffers(**arrays)))
+            views = rows.of_envs(0, len(env_ids), self._batch_size)
+            groups.append(GroupBatch(group.name, ids, views))
         return tuple(groups)
 
     def _new_copy(self) -> Copy:

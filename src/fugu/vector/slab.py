@@ -17,7 +17,8 @@ FIELDS = tuple(field.name for field in fields(Buffers))
 class Slab:
     """All rows of all groups, and the exchange's memory, in one arena.
 
-    Environment `e` owns the rows from `e * group.num_agents` on of each group.
+    Environment `e` owns the rows from `e * group.num_agents` on of each group, and row `e` of what
+    there is once for an environment.
     """
 
     def __init__(self, groups: tuple[AgentGroup, ...], num_envs: int, exchange_bytes: int) -> None:
@@ -45,15 +46,7 @@ class Slab:
 
     def of_env(self, env: int) -> tuple[Buffers, ...]:
         """The rows of one environment."""
-        return tuple(
-            Buffers(
-                **{
-                    name: getattr(rows, name)[env * group.num_agents :][: group.num_agents]
-                    for name in FIELDS
-                }
-            )
-            for group, rows in zip(self.groups, self.rows, strict=True)
-        )
+        return tuple(rows.of_envs(env, env + 1, self.num_envs) for rows in self.rows)
 
     def __getstate__(self) -> tuple[object, ...]:
         return self.groups, self.num_envs, self._exchange_bytes, self.arena

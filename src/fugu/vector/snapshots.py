@@ -185,16 +185,18 @@ def load_rows(slab: Slab, saved: Mapping[str, NDArray[Any]], failed: Mapping[int
     """Write rows back, but for environments that began anew: their step was broken."""
     kept = np.setdiff1d(np.arange(slab.num_envs), list(failed))
     for i, (group, rows) in enumerate(zip(slab.groups, slab.rows, strict=True)):
-        own = slice(None) if not failed else rows_of(kept, group.num_agents)
         for name in FIELDS:
-            getattr(rows, name)[own] = saved[f"rows.{i}.{name}"][own]
+            array = getattr(rows, name)
+            own = slice(None) if not failed else rows_of(kept, len(array) // slab.num_envs)
+            if array.size:  # older snapshots lack arrays that are empty in theirs
+                array[own] = saved[f"rows.{i}.{name}"][own]
         if failed:
             rows.valid[rows_of(np.array(list(failed)), group.num_agents)] = False
 
 
-def rows_of(env_ids: NDArray[np.int64], agents: int) -> NDArray[np.int64]:
-    """The rows of environments that have so many agents in a group."""
-    found: NDArray[np.int64] = (env_ids[:, None] * agents + np.arange(agents)).reshape(-1)
+def rows_of(env_ids: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """The rows of environments that have so many of them each."""
+    found: NDArray[np.int64] = (env_ids[:, None] * rows + np.arange(rows)).reshape(-1)
     return found
 
 

@@ -1,0 +1,452 @@
+"""GRPO: settings, group advantages, loss, update.
+
+Copies of an environment that begin alike are a team, and what an episode was worth is told by its
+team: there is no critic. `advantages="outcome"` compares the returns of whole episodes,
+`"process"` what was still to come at the same time step. The objective is PPO's, with bounds of
+its own below and above, and a penalty for leaving a frozen reference if `beta` asks for it.
+
+With the defaults this is GRPO (DeepSeekMath). Dr. GRPO is `normalise_std=False`,
+`length="constant"`; DAPO is `length="group"`, `clip_high=0.28`, `dynamic_sampling=True`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fugu.algos.preferences import RewardModel
+from fugu.core.errors import UsageError
+from fugu.data.episodes import Episode, began_alike, pack, unpack
+from fugu.envs.contract import AgentGroup
+from fugu.policies.policy import Policy
+
+Floats = NDArray[np.float32]
+Team = list[Episode]
+STD_FLOOR = 1e-4  # added to a team's deviation before it divides
+
+
+@dataclass(frozen=True)
+class GRPOConfig:
+    """Settings of GRPO."""
+
+    teams: int = 8
+    """Teams of episodes that an update learns from."""
+    advantages: Literal["outcome", "process"] = "outcome"
+    """What is compared: returns of episodes, or what is still to come at the same time step."""
+    gamma: float = 1.0
+    """Discount of a step, for what is still to come; returns of episodes are plain sums."""
+    normalise_std: bool = True
+    """Whether advantages are divided by how much they vary within their team."""
+    length: Literal["episode", "group", "constant"] = "episode"
+    """What a step's loss is divided by: steps of its episode, of its team on average, or
+    `constant_length`."""
+    constant_length: int = 500
+    """What "constant" divides by: the longest that an episode can be."""
+    clip_low: float = 0.2
+    """How far below 1 a ratio may go before it gains nothing more."""
+    clip_high: float = 0.2
+    """How far above 1 a ratio may go before it gains nothing more."""
+    dynamic_sampling: bool = False
+    """Whether teams whose episodes were all worth the same are replaced by others."""
+    most_sampling: int = 4
+    """How many times `teams` are looked at before an update takes what it has."""
+    beta: float = 0.0
+    """Weight of the KL to the policy as it was at first; 0: none, and it is not kept."""
+    entropy_coefficient: float = 0.0
+    """Weight of an entropy bonus, at the start."""
+    final_entropy_coefficient: float | None = None
+    """The same at the end, reached linearly; "none": as at the start."""
+    epochs: int = 4
+    """How often an update goes through its episodes."""
+    minibatches: int = 4
+    """Parts of an epoch; each is one step of the optimiser."""
+    microbatch: int = 4096
+    """Steps that are computed at a time; gradients of a minibatch's parts are added up."""
+    max_gradient_norm: float = 0.5
+    """Gradients are scaled down to this norm."""
+    ahead: int = 16
+    """Episodes that a copy may be ahead of its team's slowest."""
+    longest: int = 100_000
+    """Steps after which an episode counts as endless."""
+    reward_model: Path | None = None
+    """A checkpoint of a model whose rewards are learned from in place of the environment's."""
+
+    def __post_init__(self) -> None:
+        names = ("teams", "epochs", "minibatches", "microbatch", "most_sampling", "longest")
+        for name, low in (*((name, 1) for name in names), ("constant_length", 1), ("ahead", 0)):
+            if getattr(self, name) < low:
+                raise UsageError(
+                    f"train.{name}: given {getattr(self, name)}; allowed: {low} or more."
+                )
+        for name in ("clip_low", "clip_high", "beta"):
+            if not getattr(self, name) >= 0.0:
+                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 0 or more.")
+        if not 0.0 <= self.gamma <= 1.0:
+            raise UsageError(f"train.gamma: given {self.gamma}; allowed: 0 to 1.")
+
+
+# ---------------------------------------------------------------------- advantages
+
+
+def team_advantages(rewards: Sequence[Floats], cfg: GRPOConfig) -> list[Floats]:
+    """The advantage of every step of a team's episodes, from their rewards.
+
+    >>> cfg = GRPOConfig(normalise_std=False)
+    >>> [a.tolist() for a in team_advantages([np.array([1.0, 2.0]), np.array([1.0])], cfg)]
+    [[1.0, 1.0], [-1.0]]
+    """
+    if cfg.advantages == "outcome":
+        returns = np.array([episode.sum(dtype=np.float64) for episode in rewards])
+        centred = [
+            np.full(len(episode), worth)
+            for episode, worth in zip(rewards, returns - returns.mean(), strict=True)
+        ]
+        spread = returns.std(ddof=1)
+    else:
+        centred = _centre_steps([rewards_to_go(episode, cfg.gamma) for episode in rewards])
+        spread = np.concatenate(centred).std()
+    divisor = spread + STD_FLOOR if cfg.normalise_std else 1.0
+    return [(steps / divisor).astype(np.float32) for steps in centred]
+
+
+def rewards_to_go(rewards: Floats, gamma: float) -> NDArray[np.float64]:
+    """What is still to come at each step, discounted.
+
+    >>> rewards_to_go(np.array([1.0, 2.0, 4.0]), 0.5).tolist()
+    [3.0, 4.0, 4.0]
+    """
+    out, later = np.zeros(len(rewards)), 0.0
+    for t in range(len(rewards) - 1, -1, -1):
+        later = float(rewards[t]) + gamma * later
+        out[t] = later
+    return out
+
+
+def _centre_steps(to_go: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """Less the mean of those episodes that still went on at the same step."""
+    sums, counts = np.zeros(max(map(len, to_go))), np.zeros(max(map(len, to_go)))
+    for steps in to_go:
+        sums[: len(steps)] += steps
+        counts[: len(steps)] += 1
+    means = sums / counts
+    return [steps - means[: len(steps)] for steps in to_go]
+
+
+def step_weight(episode: Episode, team: Team, cfg: GRPOConfig) -> float:
+    """What a step's loss is multiplied with; a minibatch's sum is divided by its episodes."""
+    if cfg.length == "episode":
+        return 1.0 / episode.length
+    if cfg.length == "group":
+        return len(team) / sum(other.length for other in team)
+    return 1.0 / cfg.constant_length
+
+
+# ---------------------------------------------------------------------- loss
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """Episodes as tensors, `[rows, time, ...]`, filled up with zeros."""
+
+    observations: Tensor
+    samples: Tensor
+    masks: Tensor | None
+    old_log_probabilities: Tensor
+    reference_log_probabilities: Tensor | None
+    advantages: Tensor
+    weights: Tensor  # 0 where no step stands
+
+
+def grpo_loss(
+    policy: Policy, batch: Minibatch, cfg: GRPOConfig, normaliser: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of some episodes, and sums over their steps for the record.
+
+    It is a sum over `normaliser`, so that losses of a minibatch's parts add up to its own.
+    """
+    log_probabilities, entropies = evaluate(policy, batch)
+    return objective(log_probabilities, entropies, batch, cfg, normaliser)
+
+
+def objective(
+    log_probabilities: Tensor, entropies: Tensor, batch: Minibatch, cfg: GRPOConfig, count: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of log-probabilities and entropies `[rows, time]`."""
+    there = batch.weights != 0
+    log_ratios = torch.where(there, log_probabilities - batch.old_log_probabilities, 0.0)
+    ratios = log_ratios.exp()
+    clipped = ratios.clamp(1.0 - cfg.clip_low, 1.0 + cfg.clip_high)
+    gains = torch.minimum(ratios * batch.advantages, clipped * batch.advantages)
+    losses = -gains - cfg.entropy_coefficient * entropies
+    sums = {"policy_loss": -(gains * batch.weights).sum() / count}
+    if batch.reference_log_probabilities is not None:
+        # Chosen before the exponent: a gradient of infinity times 0 is no number.
+        reference = torch.where(there, batch.reference_log_probabilities, 0.0)
+        kl = k3(torch.where(there, log_probabilities, 0.0), reference)
+        losses = losses + cfg.beta * kl
+        sums["kl"] = kl.sum()
+    loss = torch.where(there, losses * batch.weights, 0.0).sum() / count
+    with torch.no_grad():
+        cut = (gains != ratios * batch.advantages) & there
+        sums |= {
+            "entropy": torch.where(there, entropies, 0.0).sum(),
+            "approx_kl": (ratios - 1.0 - log_ratios).sum(),
+            "clip_fraction": cut.sum(),
+        }
+    return loss, {name: value.detach().double() for name, value in sums.items()}
+
+
+def k3(log_probabilities: Tensor, reference: Tensor) -> Tensor:
+    """An estimate of the KL to a reference that is never below 0 and has no bias.
+
+    >>> k3(torch.tensor([0.0]), torch.tensor([0.0])).item()
+    0.0
+    """
+    distance = reference - log_probabilities
+    return distance.exp() - distance - 1.0
+
+
+def evaluate(policy: Policy, batch: Minibatch) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies of a minibatch, `[rows, time]`."""
+    rows, steps = batch.weights.shape
+    state = policy.initial_state(rows, batch.weights.device)
+    resets = torch.zeros(rows, steps, dtype=torch.bool)
+    params, _ = policy.forward_segments(batch.observations, state, resets)
+    return policy.distribution.evaluate(params, batch.samples, batch.masks)
+
+
+# ---------------------------------------------------------------------- update
+
+
+class GRPO:
+    """Improves one group's policy from its agents' teams of episodes.
+
+    Args:
+        policy: To be improved.
+        optimiser: Of its parameters.
+        cfg: The settings.
+        random: Draws the episodes of minibatches.
+        group: The agents.
+        reward_model: What rewards are taken from, if not from the environment.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        cfg: GRPOConfig,
+        random: np.random.Generator,
+        group: AgentGroup,
+        reward_model: RewardModel | None = None,
+    ) -> None:
+        self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
+        self._group, self._reward_model = group, reward_model
+        self._parameters = [p for p in policy.parameters() if p.requires_grad]
+        self._reference: Policy | None = None
+        self._teams: list[Team] = []
+        self._looked_at, self._alike = 0, 0
+
+    # ------------------------------------------------------------------ teams
+
+    def offer(self, team: Team) -> None:
+        """Episodes of a team, to be learned from by the next update."""
+        self._looked_at += 1
+        self._alike += began_alike(team)
+        if self._reward_model is not None:
+            team = [replace(e, rewards=self._reward_model.rewards(e)) for e in team]
+        if self.cfg.dynamic_sampling and not self._tells(team):
+            return
+        self._teams.append(team)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is enough for an update."""
+        most = self.cfg.most_sampling * self.cfg.teams
+        return len(self._teams) >= self.cfg.teams or self._looked_at >= most
+
+    def _tells(self, team: Team) -> bool:
+        """Whether any episode of a team was worth more than another."""
+        plain = replace(self.cfg, normalise_std=False)
+        advantages = np.concatenate(team_advantages([e.rewards for e in team], plain))
+        scale = max(float(np.abs(e.rewards).sum()) for e in team)
+        return bool(np.abs(advantages).max() > 1e-6 * max(1.0, scale))
+
+    # ------------------------------------------------------------------ learning
+
+    def update(self, progress: float = 0.0) -> dict[str, float]:
+        """Learn from the teams there are; what there is to say of it.
+
+        Args:
+            progress: Of the whole training, from 0 to 1.
+        """
+        cfg, teams = self.cfg, self._teams
+        final = cfg.final_entropy_coefficient
+        if final is not None:
+            entropy = cfg.entropy_coefficient + (final - cfg.entropy_coefficient) * progress
+            cfg = replace(cfg, entropy_coefficient=entropy)
+        told = {
+            "teams": float(len(teams)),
+            "teams_left_out": float(self._looked_at - len(teams)),
+            "began_alike": self._alike / max(1, self._looked_at),
+        }
+        self._teams, self._looked_at, self._alike = [], 0, 0
+        if not teams:
+            return told
+        if cfg.beta > 0 and self._reference is None:
+            self._reference = copy.deepcopy(self.policy).requires_grad_(False)
+        steps = Steps(self.policy, teams, cfg)
+        if self._reference is not None:
+            steps.note_reference(self._reference)
+        sums: dict[str, list[Tensor]] = {}
+        for _ in range(cfg.epochs):
+            order = self._random.permutation(len(steps.lengths))
+            for part in np.array_split(order, min(cfg.minibatches, len(order))):
+                for name, value in self._step(steps, part, cfg).items():
+                    sums.setdefault(name, []).append(value)
+        if self.policy.scales:
+            self.policy.note(steps.observations())
+        told |= {name: float(torch.stack(values).mean()) for name, values in sums.items()}
+        return told | self._describe(teams)
+
+    def _step(self, steps: Steps, chosen: NDArray[np.int64], cfg: GRPOConfig) -> dict[str, Tensor]:
+        """One step of the optimiser on some episodes."""
+        self.optimiser.zero_grad(set_to_none=True)
+        totals: dict[str, Tensor] = {}
+        for part in steps.parts(chosen):
+            loss, sums = grpo_loss(self.policy, steps.minibatch(part), cfg, len(chosen))
+            loss.backward()  # type: ignore[no-untyped-call]
+            for name, value in sums.items():
+                totals[name] = totals.get(name, torch.zeros(())) + value.cpu()
+        norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
+        self.optimiser.step()
+        count = int(steps.lengths[chosen].sum())
+        means = {k: v if k == "policy_loss" else v / count for k, v in totals.items()}
+        return means | {"gradient_norm": norm.detach().cpu().double()}
+
+    def _describe(self, teams: list[Team]) -> dict[str, float]:
+        returns = np.array([[episode.total for episode in team] for team in teams])
+        return {
+            "learned_return": float(returns.mean()),
+            "deviation_in_team": float(returns.std(1, ddof=1).mean()),
+            "deviation_between_teams": float(returns.mean(1).std()),
+        }
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Teams that wait, and the reference."""
+        episodes = [episode for team in self._teams for episode in team]
+        state: dict[str, Any] = {
+            **{f"teams.{name}": array for name, array in pack(episodes, self._group).items()},
+            "counts": np.array([len(self._teams), self._looked_at, self._alike]),
+        }
+        if self._reference is not None:
+            state |= {f"reference.{k}": v for k, v in self._reference.state_dict().items()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+        teams, self._looked_at, self._alike = (int(number) for number in state["counts"])
+        packed = {k.removeprefix("teams."): v for k, v in state.items() if k.startswith("teams.")}
+        episodes = unpack({name: np.asarray(value) for name, value in packed.items()})
+        size = len(episodes) // max(1, teams)
+        self._teams = [episodes[i * size : (i + 1) * size] for i in range(teams)]
+        reference = {
+            k.removeprefix("reference."): torch.as_tensor(v)
+            for k, v in state.items()
+            if k.startswith("reference.")
+        }
+        if reference:
+            self._reference = copy.deepcopy(self.policy).requires_grad_(False)
+            self._reference.load_state_dict(reference)
+
+
+class Steps:
+    """All steps of an update's episodes one after another, and where each episode stands."""
+
+    def __init__(self, policy: Policy, teams: list[Team], cfg: GRPOConfig) -> None:
+        self._policy, self._microbatch = policy, cfg.microbatch
+        self._device = next(policy.parameters()).device
+        episodes = [episode for team in teams for episode in team]
+        self.lengths = np.array([episode.length for episode in episodes], np.int64)
+        self._starts = np.cumsum(self.lengths) - self.lengths
+        rewards = [[episode.rewards for episode in team] for team in teams]
+        advantages = [steps for team in rewards for steps in team_advantages(team, cfg)]
+        weights = [step_weight(episode, team, cfg) for team in teams for episode in team]
+        masks = [episode.masks for episode in episodes]
+        self._observations = self._joined([episode.observations for episode in episodes])
+        self._samples = self._joined([episode.samples for episode in episodes])
+        self._masks = None if all(m.all() for m in masks) else self._joined(masks, True)
+        self._old = self._joined([episode.log_probabilities for episode in episodes])
+        self._advantages = self._joined(advantages)
+        self._weights = self._joined([np.repeat(np.array(weights, np.float32), self.lengths)])
+        self._reference: Tensor | None = None
+
+    @torch.no_grad()
+    def note_reference(self, reference: Policy) -> None:
+        """What a reference thinks of the actions."""
+        said = torch.zeros_like(self._old)
+        for part in self.parts(np.arange(len(self.lengths))):
+            places = self._places(part)
+            said[places] = evaluate(reference, self.minibatch(part))[0].to(said.dtype)
+        self._reference = said
+
+    def observations(self) -> Tensor:
+        """All that was seen, `[steps, size]`."""
+        return self._observations[:-1]
+
+    def parts(self, chosen: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Episodes in parts of at most `microbatch` steps, the longest first.
+
+        A part has one episode at least. Padding counts, where there is some.
+        """
+        order = chosen[np.argsort(-self.lengths[chosen], kind="stable")]
+        parts: list[list[int]] = []
+        room = cost = 0
+        for i in order.tolist():
+            steps = int(self.lengths[i])
+            if not parts or room < (cost if self._policy.state_size else steps):
+                parts.append([])
+                room, cost = self._microbatch, steps
+            parts[-1].append(i)
+            room -= cost if self._policy.state_size else steps
+        return [np.array(part, np.int64) for part in parts]
+
+    def minibatch(self, chosen: NDArray[np.int64]) -> Minibatch:
+        """Some episodes as tensors: a row for each where steps depend on earlier ones.
+
+        A policy without memory sees all steps in one row, and nothing is padded.
+        """
+        places = self._places(chosen)
+        return Minibatch(
+            self._observations[places],
+            self._samples[places],
+            None if self._masks is None else self._masks[places],
+            self._old[places],
+            None if self._reference is None else self._reference[places],
+            self._advantages[places],
+            self._weights[places],
+        )
+
+    def _places(self, chosen: NDArray[np.int64]) -> Tensor:
+        """Where the steps of episodes stand, `[rows, time]`; padding is the last place of all."""
+        lengths, starts = self.lengths[chosen], self._starts[chosen]
+        times = np.arange(lengths.max())
+        inside = times < lengths[:, None]
+        places = np.where(inside, starts[:, None] + times, len(self._old) - 1)
+        if not self._policy.state_size:
+            places = places[inside][None]
+        return torch.from_numpy(places).to(self._device)
+
+    def _joined(self, arrays: Sequence[NDArray[Any]], padding: Any = 0) -> Tensor:
+        """Arrays of steps as one tensor, and a last row for padding."""
+        last = np.full((1, *arrays[0].shape[1:]), padding, arrays[0].dtype)
+        return torch.from_numpy(np.concatenate([*arrays, last])).to(self._device)

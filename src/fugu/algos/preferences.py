@@ -1,0 +1,476 @@
+"""Preferences: a Bradley-Terry reward model from comparisons, and how far to trust it.
+
+A model gives every step a reward. That the first of two pieces of episodes is preferred has the
+probability `sigmoid(sum of the first's rewards - sum of the second's)`, and the model is fitted to
+what was preferred. Comparisons come from a file, one a line, or from a teacher who sees the true
+rewards. Whether its probabilities can be taken at their word is told by a report on comparisons
+that were held out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fugu.core.config import from_tree
+from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.seeding import derive
+from fugu.data.episodes import Episode
+from fugu.envs.contract import AgentGroup
+from fugu.policies.config import PolicyConfig
+from fugu.policies.distribution import ActionDistribution
+from fugu.policies.encoders import make_encoder
+from fugu.store.checkpoint import load_checkpoint, save_checkpoint
+
+Floats = NDArray[np.float32]
+WEIGHTS, BATCHES, HOLDOUT = range(3)  # branches of the seed tree
+
+
+@dataclass(frozen=True)
+class PreferenceConfig:
+    """Settings of a reward model and of its training."""
+
+    hidden_size: int = 64
+    """Width of its layers."""
+    layers: int = 2
+    """Hidden layers."""
+    members: int = 1
+    """Models that are trained on resamples of the comparisons; rewards are their mean."""
+    epochs: int = 30
+    """How often training goes through the comparisons."""
+    batch_size: int = 32
+    """Comparisons of a step of the optimiser."""
+    learning_rate: float = 0.001
+    """Of Adam."""
+    weight_decay: float = 0.0001
+    """How much weights shrink."""
+    holdout: float = 0.2
+    """Share of the comparisons that the report is made with."""
+    bins: int = 10
+    """Of the calibration."""
+    seed: int = 0
+    """Root of all chance."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "layers", "members", "epochs", "batch_size", "bins"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}: given {getattr(self, name)}; allowed: 1 or more.")
+        if not 0.0 < self.holdout < 1.0:
+            raise UsageError(f"holdout: given {self.holdout}; allowed: between 0 and 1.")
+
+
+# ---------------------------------------------------------------------- comparisons
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Steps of an episode, as they are compared.
+
+    Attributes:
+        observations: Flat rows `[steps, size]`, in the layout's dtype.
+        samples: Of the actions, `[steps, numbers]`, as the action distribution has them.
+    """
+
+    observations: NDArray[Any]
+    samples: Floats
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two pieces, and the probability with which the first is to be preferred: 1, 0 or between."""
+
+    first: Piece
+    second: Piece
+    preference: float
+
+
+def compare(
+    episodes: Sequence[Episode],
+    count: int,
+    random: np.random.Generator,
+    *,
+    length: int | None = None,
+    mistakes: float = 0.0,
+    temperature: float = 0.0,
+) -> list[Comparison]:
+    """What a scripted teacher, who sees the rewards, says of random pairs.
+
+    Args:
+        episodes: To draw from.
+        count: Comparisons.
+        random: Draws the pairs and the mistakes.
+        length: Steps of a piece; whole episodes if not given. Shorter episodes are whole.
+        mistakes: Probability that a preference is turned around.
+        temperature: Of the teacher's choice, which has the probability `sigmoid(difference of the
+            returns / temperature)`; 0: always the larger return, and 1/2 if they are equal.
+    """
+    if len(episodes) < 2:
+        raise UsageError(f"compare: given {len(episodes)} episodes; allowed: 2 or more.")
+    found = []
+    for _ in range(count):
+        first, second = random.choice(len(episodes), 2, replace=False)
+        pieces, returns = [], []
+        for episode in (episodes[first], episodes[second]):
+            steps = episode.length if length is None else min(length, episode.length)
+            begin = int(random.integers(episode.length - steps + 1))
+            window = slice(begin, begin + steps)
+            pieces.append(Piece(episode.observations[window], episode.samples[window]))
+            returns.append(float(episode.rewards[window].sum(dtype=np.float64)))
+        preference = _prefer(returns[0] - returns[1], temperature, random)
+        if random.random() < mistakes:
+            preference = 1.0 - preference
+        found.append(Comparison(pieces[0], pieces[1], preference))
+    return found
+
+
+def _prefer(difference: float, temperature: float, random: np.random.Generator) -> float:
+    if temperature > 0:
+        return float(random.random() < _sigmoid(difference / temperature))
+    return 0.5 if difference == 0 else float(difference > 0)
+
+
+def _sigmoid(number: float) -> float:
+    return float(0.5 * (1.0 + np.tanh(0.5 * number)))
+
+
+def write_comparisons(path: str | Path, comparisons: Iterable[Comparison]) -> None:
+    """One JSON object a line: `first`, `second` and `preference`.
+
+    Each of the two has `observations`, flat rows, and `actions`, samples, one a step.
+    """
+    with Path(path).open("w") as file:
+        for comparison in comparisons:
+            pieces = {
+                name: {"observations": p.observations.tolist(), "actions": p.samples.tolist()}
+                for name, p in (("first", comparison.first), ("second", comparison.second))
+            }
+            file.write(json.dumps({**pieces, "preference": comparison.preference}) + "\n")
+
+
+def read_comparisons(path: str | Path, group: AgentGroup) -> list[Comparison]:
+    """What `write_comparisons` wrote, of agents with these spaces."""
+    size = group.observation_layout.size, ActionDistribution(group.action_layout).num_samples
+    found = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            pieces = [_piece(entry[name], group, size) for name in ("first", "second")]
+            preference = float(entry["preference"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{path}, line {number}: given something else ({error}); allowed: first and "
+                f"second, each with observations of {size[0]} and actions of {size[1]} numbers a "
+                "step, and preference."
+            ) from error
+        if not 0.0 <= preference <= 1.0:
+            raise UsageError(
+                f"{path}, line {number}: given a preference of {preference}; allowed: 0 to 1."
+            )
+        found.append(Comparison(pieces[0], pieces[1], preference))
+    return found
+
+
+def _piece(entry: Any, group: AgentGroup, size: tuple[int, int]) -> Piece:
+    seen = np.array(entry["observations"], group.observation_layout.dtype)
+    done = np.array(entry["actions"], np.float32)
+    steps = len(seen)
+    if not steps or seen.shape != (steps, size[0]) or done.shape != (steps, size[1]):
+        raise ValueError(f"observations {seen.shape} and actions {done.shape}")
+    return Piece(seen, done)
+
+
+# ---------------------------------------------------------------------- the model
+
+
+class RewardModel(nn.Module):
+    """What a step is worth, by what was seen and done.
+
+    Rewards of each member are centred and scaled as they were over the comparisons (how a step
+    compares is all that preferences tell), and the mean of the members is taken.
+
+    Args:
+        group: Whose observations and actions.
+        cfg: The settings.
+        centres: Whether rewards are centred; whole episodes of different lengths need them plain.
+    """
+
+    mean: Tensor  # [members]
+    scale: Tensor
+
+    def __init__(self, group: AgentGroup, cfg: PreferenceConfig, *, centres: bool = False) -> None:
+        super().__init__()
+        self.group, self.cfg, self.centres = group, cfg, centres
+        self.distribution = ActionDistribution(group.action_layout)
+        shape = PolicyConfig(
+            encoder="auto", hidden_size=cfg.hidden_size, layers=1, activation="gelu"
+        )
+        self.encoders = nn.ModuleList(
+            make_encoder(group.observation_layout, shape) for _ in range(cfg.members)
+        )
+        inputs = cfg.hidden_size + self.distribution.num_choices + self.distribution.num_continuous
+        self.heads = nn.ModuleList(_head(inputs, cfg) for _ in range(cfg.members))
+        self.register_buffer("mean", torch.zeros(cfg.members))
+        self.register_buffer("scale", torch.ones(cfg.members))
+
+    def forward(self, observations: Tensor, samples: Tensor) -> Tensor:
+        """Rewards of each member, `[members, steps]`, of flat rows and samples `[steps, ...]`."""
+        done = self._actions(samples)
+        outputs = [
+            head(torch.cat([encoder(observations), done], -1)).squeeze(-1)
+            for encoder, head in zip(self.encoders, self.heads, strict=True)
+        ]
+        return torch.stack(outputs)
+
+    @torch.no_grad()
+    def rewards(self, piece: Piece | Episode) -> Floats:
+        """The reward of each step."""
+        device = self.mean.device
+        seen, done = (torch.from_numpy(a).to(device) for a in (piece.observations, piece.samples))
+        raw = self(seen, done)
+        mean = self.mean[:, None] if self.centres else 0.0
+        found: Floats = ((raw - mean) / self.scale[:, None]).mean(0).cpu().numpy()
+        return found
+
+    @torch.no_grad()
+    def probability(self, comparison: Comparison) -> float:
+        """That the first is preferred, by the mean of the members' probabilities."""
+        sums = [
+            self(torch.from_numpy(piece.observations), torch.from_numpy(piece.samples)).sum(1)
+            for piece in (comparison.first, comparison.second)
+        ]
+        return float(torch.sigmoid(sums[0] - sums[1]).mean())
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a checkpoint, for `load_reward_model` and `--train.reward-model`."""
+        state = {
+            "config": asdict(self.cfg),
+            "centres": self.centres,
+            "observation_space": str(self.group.observation_layout.space),
+            "action_space": str(self.group.action_layout.space),
+        }
+        tensors = {"reward_model": dict(self.state_dict())}
+        return save_checkpoint(Path(folder), tensors=tensors, state=state)
+
+    def _actions(self, samples: Tensor) -> Tensor:
+        """Choices one-hot, numbers cut at 10 either way, `[steps, width]`."""
+        choices = self.distribution.choices
+        parts = [
+            nn.functional.one_hot(samples[:, i].long().clamp(0, count - 1), count).float()
+            for i, count in enumerate(choices)
+        ]
+        return torch.cat([*parts, samples[:, len(choices) :].clamp(-10.0, 10.0)], -1)
+
+
+def _head(inputs: int, cfg: PreferenceConfig) -> nn.Sequential:
+    modules: list[nn.Module] = []
+    for _ in range(cfg.layers - 1):
+        modules += [nn.Linear(inputs, cfg.hidden_size), nn.GELU()]
+        inputs = cfg.hidden_size
+    return nn.Sequential(*modules, nn.Linear(inputs, 1))
+
+
+def load_reward_model(folder: str | Path, group: AgentGroup) -> RewardModel:
+    """A model that was saved, for agents with the same spaces as it was made for."""
+    checkpoint = load_checkpoint(Path(folder))
+    state = checkpoint.state
+    if "reward_model" not in checkpoint.tensors:
+        raise UsageError(
+            f"reward model: given {str(folder)!r}; allowed: what RewardModel.save wrote."
+        )
+    for name, layout in (
+        ("observation_space", group.observation_layout),
+        ("action_space", group.action_layout),
+    ):
+        if state[name] != str(layout.space):
+            raise UsageError(
+                f"reward model: given one whose {name} is {state[name]}; allowed: {layout.space}, "
+                "that of these agents."
+            )
+    cfg = from_tree(PreferenceConfig, state["config"])
+    model = RewardModel(group, cfg, centres=bool(state["centres"]))
+    model.load_state_dict(dict(checkpoint.tensors["reward_model"]))
+    return model.eval().requires_grad_(False)
+
+
+# ---------------------------------------------------------------------- training
+
+
+def preference_loss(differences: Tensor, preferences: Tensor) -> Tensor:
+    """The cross entropy of Bradley and Terry's probabilities, `[...]`.
+
+    >>> preference_loss(torch.tensor([0.0]), torch.tensor([1.0])).item()  # log 2
+    0.6931471824645996
+    """
+    return nn.functional.binary_cross_entropy_with_logits(
+        differences, preferences, reduction="none"
+    )
+
+
+def train_reward_model(
+    group: AgentGroup, comparisons: Sequence[Comparison], cfg: PreferenceConfig | None = None
+) -> tuple[RewardModel, Report]:
+    """Fit a model to comparisons; the report is on those that were held out."""
+    cfg = cfg or PreferenceConfig()
+    held = max(1, round(cfg.holdout * len(comparisons)))
+    if len(comparisons) - held < 1:
+        raise UsageError(f"comparisons: given {len(comparisons)}; allowed: 2 or more.")
+    order = np.random.default_rng(derive(cfg.seed, HOLDOUT)).permutation(len(comparisons))
+    known = [comparisons[i] for i in order[held:]]
+    alike = all(len(c.first.samples) == len(c.second.samples) for c in known)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
+        model = RewardModel(group, cfg, centres=alike)
+    random = np.random.default_rng(derive(cfg.seed, BATCHES))
+    optimiser = torch.optim.AdamW(
+        model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay
+    )
+    # Every member counts each comparison as often as its own resample has it; a single one
+    # counts each once.
+    counts = np.ones((cfg.members, len(known)), np.float32)
+    if cfg.members > 1:
+        for row in counts:
+            row[:] = np.bincount(random.integers(len(known), size=len(known)), minlength=len(known))
+    for _ in range(cfg.epochs):
+        shuffled = random.permutation(len(known))
+        for begin in range(0, len(known), cfg.batch_size):
+            part = shuffled[begin : begin + cfg.batch_size]
+            differences, preferences = _differences(model, [known[i] for i in part])
+            losses = preference_loss(differences, preferences.expand_as(differences))
+            optimiser.zero_grad()
+            (losses * torch.from_numpy(counts[:, part])).mean(1).sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    _set_scale(model, known)
+    model.eval().requires_grad_(False)
+    return model, report(model, [comparisons[i] for i in order[:held]], cfg.bins)
+
+
+def _differences(model: RewardModel, comparisons: list[Comparison]) -> tuple[Tensor, Tensor]:
+    """Of the sums of rewards, `[members, comparisons]`, and the preferences `[comparisons]`."""
+    pieces = [p for comparison in comparisons for p in (comparison.first, comparison.second)]
+    lengths = torch.tensor([len(piece.samples) for piece in pieces])
+    owners = torch.arange(len(pieces)).repeat_interleave(lengths)
+    seen = torch.from_numpy(np.concatenate([piece.observations for piece in pieces]))
+    done = torch.from_numpy(np.concatenate([piece.samples for piece in pieces]))
+    rewards = model(seen, done)
+    sums = rewards.new_zeros(len(rewards), len(pieces)).index_add(1, owners, rewards)
+    preferences = torch.tensor([comparison.preference for comparison in comparisons])
+    return sums[:, ::2] - sums[:, 1::2], preferences
+
+
+@torch.no_grad()
+def _set_scale(model: RewardModel, comparisons: list[Comparison]) -> None:
+    """The mean and the deviation of each member's rewards."""
+    pieces = [p for comparison in comparisons for p in (comparison.first, comparison.second)]
+    seen = torch.from_numpy(np.concatenate([piece.observations for piece in pieces]))
+    done = torch.from_numpy(np.concatenate([piece.samples for piece in pieces]))
+    raw = model(seen, done)
+    model.mean.copy_(raw.mean(1))
+    spread = raw.std(1) if model.centres else raw.square().mean(1).sqrt()
+    model.scale.copy_(spread.clamp_min(1e-6))
+
+
+# ---------------------------------------------------------------------- calibration
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Comparisons of which the model was about as sure.
+
+    Attributes:
+        confidence: Mean probability that it gave to what it held for preferred.
+        accuracy: Share in which that was preferred.
+        count: How many they are.
+    """
+
+    confidence: float
+    accuracy: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a model did on comparisons that it had not seen.
+
+    Attributes:
+        accuracy: Share of which it held the right one for preferred; a tie counts half.
+        loss: Mean cross entropy; log 2 is chance.
+        calibration_error: Mean distance of confidence from accuracy, by bins (ECE).
+        bins: From even odds to certainty; empty ones are left out.
+        comparisons: How many there were.
+    """
+
+    accuracy: float
+    loss: float
+    calibration_error: float
+    bins: tuple[Bin, ...]
+    comparisons: int
+
+    def plot(self, path: str | Path) -> Path:
+        """A reliability diagram, as the PNG that `path` names."""
+        if importlib.util.find_spec("matplotlib") is None:
+            raise MissingExtraError("matplotlib", "plot")
+        figures: Any = importlib.import_module("matplotlib.figure")
+        # A figure of its own: no window, and nothing of the caller's matplotlib is touched.
+        figure = figures.Figure(figsize=(5, 5), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot([0.5, 1], [0.5, 1], "--", color="grey", label="as sure as right")
+        confidence = [b.confidence for b in self.bins]
+        axes.plot(confidence, [b.accuracy for b in self.bins], "o-", label="model")
+        for b in self.bins:
+            axes.annotate(str(b.count), (b.confidence, b.accuracy), xytext=(4, -10),
+                          textcoords="offset points", fontsize=8)  # fmt: skip
+        axes.set(
+            xlabel="confidence",
+            ylabel="accuracy",
+            xlim=(0.48, 1.02),
+            ylim=(0, 1.05),
+            title=f"{self.comparisons} comparisons, accuracy {self.accuracy:.3f}, "
+            f"calibration error {self.calibration_error:.3f}",
+        )
+        axes.title.set_fontsize(10)
+        axes.legend(loc="lower right")
+        figure.savefig(path, dpi=100)
+        return Path(path)
+
+
+def report(model: RewardModel, comparisons: Sequence[Comparison], bins: int = 10) -> Report:
+    """How a model does on comparisons."""
+    probabilities = np.array([model.probability(comparison) for comparison in comparisons])
+    return calibrate(probabilities, np.array([c.preference for c in comparisons]), bins)
+
+
+def calibrate(
+    probabilities: NDArray[np.float64], preferences: NDArray[np.float64], bins: int = 10
+) -> Report:
+    """The report on given probabilities that the first of two was preferred.
+
+    >>> calibrate(np.array([0.9, 0.8, 0.4]), np.array([1.0, 0.0, 0.0])).accuracy
+    0.6666666666666666
+    """
+    confidences = np.maximum(probabilities, 1.0 - probabilities)
+    right = np.where(probabilities >= 0.5, preferences, 1.0 - preferences)
+    places = np.minimum(((confidences - 0.5) * 2 * bins).astype(int), bins - 1)
+    found, error = [], 0.0
+    for place in range(bins):
+        inside = places == place
+        if inside.any():
+            each = Bin(
+                float(confidences[inside].mean()), float(right[inside].mean()), int(inside.sum())
+            )
+            found.append(each)
+            error += each.count / len(places) * abs(each.confidence - each.accuracy)
+    inside_range = probabilities.clip(1e-12, 1 - 1e-12)
+    losses = preferences * np.log(inside_range) + (1 - preferences) * np.log(1 - inside_range)
+    return Report(
+        float(right.mean()), float(-losses.mean()), error, tuple(found), len(probabilities)
+    )

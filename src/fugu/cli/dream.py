@@ -1,0 +1,67 @@
+"""`fugu dream`: what does a world model expect, and what happens?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Dream:
+    """Show what a run's world model predicts from actions alone, beside what really happens.
+
+    Images stand side by side, truth first; numbers are lines, the truth's in grey.
+    """
+
+    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    """The run: its name, the beginning of it, its folder, or latest."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE.gif|.mp4|.png")] = Path("dream.gif")
+    """The file to write."""
+    context: int = 16
+    """Steps of an episode that the model looks at."""
+    steps: int = 48
+    """Steps that it then predicts."""
+    sample: bool = False
+    """Draw actions at random, as in training, and do not take the most probable ones."""
+    best: bool = False
+    """Take the best checkpoint and not the last."""
+    fps: float = 10.0
+    """Steps a second."""
+    seed: int = 0
+    """Of the environment, the actions and the dream."""
+    runs: Path = Path("runs")
+    """Where runs are."""
+
+    def run(self) -> int:
+        """Dream; 0 if there is a file."""
+        from fugu.cli.dream_pictures import pictures
+        from fugu.store.run import Run
+        from fugu.training.dreaming import dream
+        from fugu.training.evaluate import load_policies
+        from fugu.vector import make
+        from fugu.vector.film import check_film, film
+
+        check_film(self.out)
+        run = Run.open(self.name, self.runs)
+        cfg, policies = load_policies(run, run.best() if self.best else None)
+        with make(cfg.env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
+            found = dream(
+                policies,
+                vec,
+                context=self.context,
+                steps=self.steps,
+                greedy=not self.sample,
+                seed=self.seed,
+            )
+        with film(self.out, self.fps) as out:
+            for picture in pictures(found):
+                out.add(picture)
+        model, copied = found.errors()
+        print(
+            f"Written: {self.out}. Mean squared error over {self.steps} steps: {model:.4g}; of the "
+            f"last sight for ever: {copied:.4g}."
+        )
+        return 0

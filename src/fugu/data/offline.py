@@ -1,0 +1,454 @@
+"""Offline data: whole episodes in a folder, appended as they end and read through memory maps.
+
+A folder holds one .npy file for each array, `episodes.npy` with a line for each episode, and
+`metadata.json`, which says how many of them count. Arrays are appended and reach the disk first;
+then the metadata is replaced in one rename. Whatever a killed writer left beyond it does not count
+and is cut off by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+import fugu
+from fugu.core.errors import FuguError, UsageError
+from fugu.envs.contract import AgentGroup
+from fugu.envs.masks import mask_heads
+from fugu.spaces import Layout
+from fugu.store import values
+
+FORMAT = 1  # of the folder
+METADATA, EPISODES = "metadata.json", "episodes.npy"
+COMMIT_BYTES = 32 * 2**20  # that are kept in memory before they are written
+EPISODE = np.dtype(
+    [("start", "<i8"), ("length", "<i8"), ("return", "<f8"), ("checksum", "<u4")],
+)
+ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
+
+
+class DatasetError(FuguError, RuntimeError):
+    """A dataset that is missing, broken, or of something else."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What one agent saw, did and earned from a reset to an end.
+
+    Attributes:
+        observations: Rows of the layout, one more than there are steps: the last is the final one.
+        actions: Rows of the action layout, as the environment was given them. `[steps, size]`
+        rewards: `[steps]`
+        terminations: Whether the environment ended the episode after the step. `[steps]`
+        truncations: Whether it was cut off there. `[steps]`
+    """
+
+    observations: NDArray[Any]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float32]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def checksum(self) -> int:
+        """Of all its bytes."""
+        found = 0
+        for name in ARRAYS:
+            found = zlib.crc32(np.ascontiguousarray(getattr(self, name)).tobytes(), found)
+        return found
+
+
+class Dataset:
+    """Episodes of one group of agents, mapped from a folder; opening it reads next to nothing.
+
+    Attributes:
+        folder: Where it is.
+        metadata: The environment, its layouts, who wrote it, and statistics of returns and lengths.
+        starts: The first step of each episode. `[episodes]`
+        lengths: Its steps. `[episodes]`
+        returns: Its sum of rewards. `[episodes]`
+        observations: `[steps + episodes, size]`, each episode's with one more at its end: step `s`
+            of episode `e`, counted through all episodes, saw row `s + e`.
+        actions: `[steps, size]`
+        rewards: `[steps]`
+        terminations: `[steps]`
+        truncations: `[steps]`
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.metadata = read_metadata(self.folder)
+        count, steps = int(self.metadata["episodes"]), int(self.metadata["steps"])
+        self._table = _map(self.folder / EPISODES, count)
+        if zlib.crc32(self._table.tobytes()) != self.metadata["checksum"]:
+            raise DatasetError(f"{self.folder / EPISODES}: its checksum is wrong. Record it anew.")
+        self.starts: NDArray[np.int64] = np.array(self._table["start"])
+        self.lengths: NDArray[np.int64] = np.array(self._table["length"])
+        self.returns: NDArray[np.float64] = np.array(self._table["return"])
+        rows = {name: steps + count if name == "observations" else steps for name in ARRAYS}
+        maps = {name: _map(self.folder / f"{name}.npy", rows[name]) for name in ARRAYS}
+        self.observations, self.actions = maps["observations"], maps["actions"]
+        self.rewards: NDArray[np.float32] = maps["rewards"]
+        self.terminations: NDArray[np.bool_] = maps["terminations"]
+        self.truncations: NDArray[np.bool_] = maps["truncations"]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> Episode:
+        """An episode; its arrays are views of the maps."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"episode {index}: there are {len(self)}.")
+        place = index % len(self)
+        first, last = self.starts[place], self.starts[place] + self.lengths[place]
+        return Episode(
+            self.observations[first + place : last + place + 1],
+            *(getattr(self, name)[first:last] for name in ARRAYS[1:]),
+        )
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def steps(self) -> int:
+        """Of all episodes."""
+        return int(self.metadata["steps"])
+
+    def check(self, group: AgentGroup) -> None:
+        """Raise unless the data is of agents with these layouts."""
+        _check_layouts(self.folder, self.metadata, group)
+
+    def verify(self) -> None:
+        """Read everything; raise where a checksum is wrong."""
+        for index, episode in enumerate(self):
+            if episode.checksum != self._table["checksum"][index]:
+                raise DatasetError(
+                    f"{self.folder}: given episode {index} with another checksum than when it was "
+                    "written; allowed: files as they were. Record it anew."
+                )
+
+
+class DatasetWriter:
+    """Appends episodes to a folder, a new one or one of the same environment.
+
+    What was added counts from the next `commit` on, which comes by itself after some megabytes
+    and at the end of a `with` block.
+
+    Args:
+        folder: Where to write.
+        group: Whose episodes they are.
+        env: The environment's name, as `fugu.make` takes it.
+        env_kwargs: Its arguments.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        group: AgentGroup,
+        env: str = "",
+        env_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        own = {"env": env, "env_kwargs": dict(env_kwargs or {}), **_describe(group)}
+        if (self.folder / METADATA).is_file():
+            self._metadata = read_metadata(self.folder)
+            _check_layouts(self.folder, self._metadata, group)
+            if env and self._metadata["env"] != env:
+                raise DatasetError(
+                    f"{self.folder}: given episodes of {env!r}; allowed: those of "
+                    f"{self._metadata['env']!r}, as there are already. Take another folder."
+                )
+        else:
+            _check_empty(self.folder)
+            self._metadata = {"format": FORMAT, "fugu": fugu.__version__, **own}
+            self._metadata |= {"episodes": 0, "steps": 0, "checksum": 0, "statistics": {}}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        observation, action = group.observation_layout, group.action_layout
+        kinds: list[tuple[np.dtype[Any], tuple[int, ...]]] = [
+            (observation.dtype, (observation.size,)),
+            (action.dtype, (action.size,)),
+            (np.dtype(np.float32), ()),
+            (np.dtype(np.bool_), ()),
+            (np.dtype(np.bool_), ()),
+        ]
+        self._columns = {
+            name: _Column(self.folder / f"{name}.npy", *kind)
+            for name, kind in zip(ARRAYS, kinds, strict=True)
+        }
+        self._lines = _Column(self.folder / EPISODES, EPISODE, ())
+        self._pending: list[Episode] = []
+        self._pending_bytes = 0
+        self.keep(self.episodes)
+        _write_whole(self.folder / METADATA, self._metadata)
+
+    @property
+    def episodes(self) -> int:
+        """That count already."""
+        return int(self._metadata["episodes"])
+
+    def add(self, episode: Episode) -> None:
+        """Append an episode."""
+        shapes = {name: getattr(episode, name).shape for name in ARRAYS}
+        for name, column in self._columns.items():
+            steps = len(episode) + (name == "observations")
+            array = getattr(episode, name)
+            if not len(episode) or array.shape != (steps, *column.shape):
+                raise UsageError(
+                    f"add: given an episode with arrays of shapes {shapes}; allowed: one step or "
+                    f"more, and {name} of shape {(steps, *column.shape)}."
+                )
+            if array.dtype != column.dtype:
+                raise UsageError(f"add: given {name} of {array.dtype}; allowed: {column.dtype}.")
+        self._pending.append(episode)
+        self._pending_bytes += sum(getattr(episode, name).nbytes for name in ARRAYS)
+        if self._pending_bytes >= COMMIT_BYTES:
+            self.commit()
+
+    def commit(self) -> None:
+        """Let all that was added count; a kill from now on does not lose it."""
+        if not self._pending:
+            return
+        lines = np.zeros(len(self._pending), EPISODE)
+        steps = int(self._metadata["steps"])
+        for line, episode in zip(lines, self._pending, strict=True):
+            total = float(np.sum(episode.rewards, dtype=np.float64))
+            line["start"], line["length"] = steps, len(episode)
+            line["return"], line["checksum"] = total, episode.checksum
+            steps += len(episode)
+        for name, column in self._columns.items():
+            column.append([getattr(episode, name) for episode in self._pending])
+        self._lines.append([lines])
+        self._pending, self._pending_bytes = [], 0
+        self._tell(self.episodes + len(lines), steps)
+
+    def keep(self, episodes: int) -> None:
+        """Only the first so many; whatever stands beyond them is cut off.
+
+        A resumed run goes back to what there was at its checkpoint.
+        """
+        if not 0 <= episodes <= self.episodes:
+            raise UsageError(f"keep: given {episodes}; allowed: 0 to {self.episodes}.")
+        lines = self._lines.read(self.episodes)
+        lengths = lines["length"][:episodes]
+        steps = int(lengths.sum())
+        if episodes < self.episodes:  # first they no longer count, then they are gone
+            self._tell(episodes, steps)
+        for name, column in self._columns.items():
+            column.cut(steps + episodes if name == "observations" else steps)
+        self._lines.cut(episodes)
+
+    def close(self) -> None:
+        """Commit and let go of the files."""
+        self.commit()
+        for column in (*self._columns.values(), self._lines):
+            column.close()
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _tell(self, episodes: int, steps: int) -> None:
+        """Replace the metadata, in one rename."""
+        lines = self._lines.read(episodes)
+        self._metadata |= {
+            "episodes": episodes,
+            "steps": steps,
+            "checksum": zlib.crc32(lines.tobytes()),
+            "statistics": statistics(lines["return"], lines["length"]),
+        }
+        _write_whole(self.folder / METADATA, self._metadata)
+
+
+def statistics(returns: NDArray[Any], lengths: NDArray[Any]) -> dict[str, float]:
+    """Means, deviations and extremes, as the metadata holds them.
+
+    >>> statistics(np.array([1.0, 3.0]), np.array([5, 5]))["mean_return"]
+    2.0
+    """
+    if not len(returns):
+        return {}
+    return {
+        "mean_return": float(returns.mean()),
+        "deviation": float(returns.std()),
+        "lowest": float(returns.min()),
+        "highest": float(returns.max()),
+        "mean_length": float(lengths.mean()),
+        "longest": int(lengths.max()),
+    }
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """What a dataset's folder says of itself."""
+    try:
+        found = values.load((folder / METADATA).read_bytes())
+    except FileNotFoundError:
+        raise DatasetError(
+            f"data: given {str(folder)!r}, which holds no dataset; allowed: a folder that `fugu "
+            "record ENV --data FOLDER` wrote."
+        ) from None
+    except ValueError as error:
+        raise DatasetError(f"{folder / METADATA}: it is no JSON: {error}.") from None
+    if found.get("format") != FORMAT:
+        raise DatasetError(
+            f"{folder}: given a dataset of format {found.get('format')}; allowed: {FORMAT}. A "
+            "newer fugu wrote it."
+        )
+    return dict(found)
+
+
+def group_folders(folder: str | Path, groups: Sequence[AgentGroup]) -> list[Path]:
+    """Where the data of each group of agents is: the folder itself if there is only one group."""
+    place = Path(folder)
+    return [place] if len(groups) == 1 else [place / group.name for group in groups]
+
+
+class _Column:
+    """An array that grows at its end: a .npy file, whose header leaves room for a longer one."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.path, self.dtype, self.shape = path, dtype, shape
+        if not path.exists():
+            path.touch()
+        self._file = path.open("r+b")
+        if not path.stat().st_size:
+            self._write_header(0)
+        self._file.seek(0)
+        npy.read_magic(self._file)
+        found = npy.read_array_header_1_0(self._file)
+        self._offset, self._rows = self._file.tell(), int(found[0][0])
+        if found[0][1:] != shape or found[2] != dtype:
+            raise DatasetError(
+                f"{path}: given {found[2]} of shape {found[0]}; allowed: {dtype} of shape "
+                f"(rows, {', '.join(map(str, shape))})."
+            )
+        self._bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))  # of a row
+
+    def append(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Rows, that are on the disk when this returns."""
+        self._file.seek(self._offset + self._rows * self._bytes)
+        for array in arrays:
+            self._file.write(np.ascontiguousarray(array, self.dtype).tobytes())
+            self._rows += len(array)
+        self._settle()
+
+    def cut(self, rows: int) -> None:
+        """Leave only the first so many; the file may hold more, or fewer if it was damaged."""
+        if os.fstat(self._file.fileno()).st_size < self._offset + rows * self._bytes:
+            raise DatasetError(
+                f"{self.path}: it is shorter than its metadata says. Record it anew."
+            )
+        self._file.truncate(self._offset + rows * self._bytes)
+        self._rows = rows
+        self._settle()
+
+    def read(self, rows: int) -> NDArray[Any]:
+        """The first rows."""
+        self._file.seek(self._offset)
+        raw = self._file.read(rows * self._bytes)
+        return np.frombuffer(raw, self.dtype).reshape(-1, *self.shape)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _settle(self) -> None:
+        """Data first, then the header that counts it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._write_header(self._rows)
+
+    def _write_header(self, rows: int) -> None:
+        self._file.seek(0)
+        described = npy.dtype_to_descr(self.dtype)
+        header = {"descr": described, "fortran_order": False, "shape": (rows, *self.shape)}
+        npy.write_array_header_1_0(self._file, header)
+        self._file.flush()
+
+
+def _map(path: Path, rows: int) -> NDArray[Any]:
+    """The first rows of a .npy file, mapped and not read; its header may count more, or fewer."""
+    try:
+        with path.open("rb") as file:
+            npy.read_magic(file)
+            shape, _, dtype = npy.read_array_header_1_0(file)
+            offset = file.tell()
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path}: it cannot be read: {error}. Record it anew.") from None
+    full = (rows, *shape[1:])
+    if not np.prod(full, dtype=np.int64):
+        return np.zeros(full, dtype)
+    try:
+        return np.memmap(path, dtype, "r", offset, full)
+    except ValueError:
+        raise DatasetError(f"{path}: it is shorter than its metadata says.") from None
+
+
+def _describe(group: AgentGroup) -> dict[str, Any]:
+    """What must be the same for data and environment to fit."""
+    layouts = {"observations": group.observation_layout, "actions": group.action_layout}
+    return {
+        "group": group.name,
+        **{name: _describe_layout(layout) for name, layout in layouts.items()},
+        "choices": mask_heads(group.action_layout),
+    }
+
+
+def _describe_layout(layout: Layout) -> dict[str, Any]:
+    return {
+        "space": str(layout.space),
+        "dtype": str(layout.dtype),
+        "size": layout.size,
+        "leaves": [
+            {"path": leaf.path, "dtype": str(leaf.dtype), "shape": list(leaf.shape)}
+            | {"offset": leaf.offset}
+            for leaf in layout.leaves
+        ],
+    }
+
+
+def _check_layouts(folder: Path, metadata: Mapping[str, Any], group: AgentGroup) -> None:
+    own = _describe(group)
+    for name in ("observations", "actions"):
+        given, allowed = metadata[name], own[name]
+        if any(given[key] != allowed[key] for key in ("dtype", "size", "leaves")):
+            raise DatasetError(
+                f"{folder}: given data with {name} of {given['space']}; allowed: "
+                f"{allowed['space']}, as the environment has them."
+            )
+    if metadata["choices"] != own["choices"]:
+        raise DatasetError(
+            f"{folder}: given data with heads of {metadata['choices']} choices; allowed: "
+            f"{own['choices']}, as the environment has them."
+        )
+
+
+def _check_empty(folder: Path) -> None:
+    taken = [name for name in (*ARRAYS, "episodes") if (folder / f"{name}.npy").exists()]
+    if taken:
+        raise DatasetError(
+            f"{folder}: given a folder with {taken[0]}.npy and no {METADATA}; allowed: a new "
+            "folder, or a dataset's. Take another one."
+        )
+
+
+def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with fresh.open("wb") as file:
+        file.write(values.dump(content))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,251 @@
+"""GRPO's engine: teams of copies play whole episodes, and a learner compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fugu.algos.grpo import GRPO
+from fugu.algos.optimisers import make_optimiser
+from fugu.algos.preferences import RewardModel, load_reward_model
+from fugu.core.errors import UsageError
+from fugu.core.seeding import derive
+from fugu.data.episodes import Episodes, EpisodeShape
+from fugu.envs.contract import AgentGroup, Buffers
+from fugu.policies.policy import Policy
+from fugu.training.collect import Collector, EpisodeRecord
+from fugu.training.config import GRPORun
+from fugu.training.engine import Tensors
+from fugu.training.parts import Parts
+from fugu.training.rollouts import EpisodeActor
+from fugu.training.torch_engine import (
+    ROWS,
+    SAMPLING,
+    WEIGHTS,
+    as_array,
+    as_tensor,
+    choose_precision,
+    compile_policy,
+    flatten_optimiser,
+    optimiser_config,
+    unflatten_optimiser,
+)
+from fugu.vector import Batch, Vector
+
+TEAMS = 4  # the branch of the seed tree for teams that begin anew after a fault
+
+
+class TeamActor(EpisodeActor):
+    """One group's agents, whose complete teams go to a learner."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        episodes: Episodes,
+        device: torch.device,
+        random: np.random.Generator,
+        learner: GRPO,
+    ) -> None:
+        super().__init__(policy, episodes, device, random)
+        self.learner = learner
+
+    @property
+    def full(self) -> bool:
+        """Whether the learner has enough."""
+        return self.learner.full
+
+    def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
+        """Take what came to these agents, write it down, and say what they do."""
+        actions = super().act(agents, rows)
+        for team in self.episodes.take():
+            self.learner.offer(team)
+        return actions
+
+    def forget(self, agents: NDArray[np.int64]) -> None:
+        """The episodes under way of these agents, which are whole teams."""
+        self.episodes.forget(agents)
+        self.states[agents] = 0.0
+
+
+class TeamCollector(Collector):
+    """A collector whose teams stay in step.
+
+    A copy that a fault restarted begins other episodes than its team: then the whole team begins
+    anew, with a seed of its own.
+    """
+
+    def __init__(self, vec: Vector, actors: list[TeamActor], team_size: int, seed: int) -> None:
+        super().__init__(vec, actors)
+        self._teams, self._team_size, self._seed = actors, team_size, seed
+        self.mended = 0
+
+    @torch.no_grad()
+    def handle(self, batch: Batch) -> None:
+        """Act on one batch."""
+        broken = np.zeros(self.vec.num_envs, np.bool_)
+        for group, own in zip(batch.groups, self.vec.groups, strict=True):
+            broken |= ~group.rows.valid.reshape(-1, own.num_agents).all(1)
+        if broken.any():
+            self.episodes.note(batch.infos)
+            batch = replace(self._begin_teams(broken), infos={})
+        super().handle(batch)
+
+    def forget_all(self) -> None:
+        """All episodes under way, since every environment begins anew."""
+        for actor in self._teams:
+            actor.forget(np.arange(actor.episodes.shape.agents))
+
+    def _begin_teams(self, broken: NDArray[np.bool_]) -> Batch:
+        size = self._team_size
+        hit = np.repeat(broken.reshape(-1, size).any(1), size)
+        self.mended += 1
+        seeds = [derive(self._seed, TEAMS, self.mended, env // size) for env in range(len(hit))]
+        for actor, group in zip(self._teams, self.vec.groups, strict=True):
+            actor.forget(np.flatnonzero(np.repeat(hit, group.num_agents)))
+        return self.vec.reset_some(hit, seeds)
+
+
+class GRPOEngine:
+    """GRPO for each group of agents; see `Engine` for what its parts do.
+
+    Attributes:
+        policies: One for each group.
+        collector: Steps the environments.
+    """
+
+    def __init__(self, cfg: GRPORun, vec: Vector, device: torch.device, parts: Parts) -> None:
+        check(cfg, vec)
+        self.cfg, self.vec, self._device = cfg, vec, device
+        self._random = [
+            np.random.default_rng(derive(cfg.seed, branch)) for branch in (SAMPLING, ROWS)
+        ]
+        torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
+        self._actors = [self._make_actor(group, parts) for group in vec.groups]
+        self.policies = [actor.policy for actor in self._actors]
+        self.collector = TeamCollector(vec, self._actors, cfg.vec.group_size, cfg.seed)
+
+    def _make_actor(self, group: AgentGroup, parts: Parts) -> TeamActor:
+        cfg, agents = self.cfg, self.vec.num_envs * group.num_agents
+        precision = choose_precision(cfg.policy, agents, self._device)
+        shape = replace(cfg.policy, precision=precision)
+        policy = parts.policy(group, shape, cfg.train.num_critics(group)).to(self._device)
+        if cfg.train.compile:
+            compile_policy(policy)
+        model: RewardModel | None = None
+        if cfg.train.reward_model is not None:
+            model = load_reward_model(cfg.train.reward_model, group).to(self._device)
+        optimiser = make_optimiser(policy, optimiser_config(cfg))
+        learner = GRPO(policy, optimiser, cfg.train, self._random[1], group, model)
+        store = EpisodeShape(
+            agents,
+            cfg.vec.group_size,
+            policy.distribution.num_samples,
+            cfg.train.ahead,
+            cfg.train.longest,
+        )
+        episodes = Episodes(group, store)
+        return TeamActor(policy, episodes, self._device, self._random[0], learner)
+
+    # ------------------------------------------------------------------ the engine
+
+    @property
+    def steps(self) -> int:
+        """Agent steps so far."""
+        return self.collector.steps
+
+    @property
+    def episodes(self) -> EpisodeRecord:
+        """What ended episodes told."""
+        return self.collector.episodes
+
+    def start(self, seed: int) -> None:
+        """Begin all environments anew."""
+        self.collector.forget_all()
+        self.collector.start(seed)
+
+    def collect(self) -> None:
+        """Until some group has teams enough for an update."""
+        self.collector.collect()
+
+    def update(self, progress: float, learning_rate: float) -> dict[str, float]:
+        """Learn from the teams that are complete."""
+        losses: dict[str, float] = {}
+        for actor, group in zip(self._actors, self.vec.groups, strict=True):
+            if not actor.full:
+                continue
+            for parameters in actor.learner.optimiser.param_groups:
+                parameters["lr"] = learning_rate
+            told = actor.learner.update(progress)
+            told["given_up"] = float(actor.episodes.given_up)
+            prefix = "" if len(self._actors) == 1 else f"{group.name}/"
+            losses |= {f"{prefix}{name}": value for name, value in told.items()}
+        return losses
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def checkpoint(self) -> tuple[Tensors, dict[str, Any]]:
+        """All that the engine needs to go on exactly."""
+        tensors: Tensors = {}
+        optimisers = []
+        for i, actor in enumerate(self._actors):
+            tensors[f"policy_{i}"] = dict(actor.policy.state_dict())
+            flat, rest = flatten_optimiser(actor.learner.optimiser.state_dict())
+            tensors[f"optimiser_{i}"] = flat
+            optimisers.append(rest)
+            tensors[f"episodes_{i}"] = {**actor.episodes.state_dict(), "recurrent": actor.states}
+            tensors[f"learner_{i}"] = actor.learner.state_dict()
+        snapshot = self.collector.pause()
+        if snapshot is not None:
+            tensors["environments"] = snapshot
+        state = {
+            "optimisers": optimisers,
+            "random": [generator.bit_generator.state for generator in self._random],
+            "backend": [self.vec.backend, self.vec.num_workers],
+            "mended": self.collector.mended,
+        }
+        return tensors, state
+
+    def restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any], seed: int) -> None:
+        """Go on from a checkpoint."""
+        for i, actor in enumerate(self._actors):
+            weights = tensors[f"policy_{i}"].items()
+            actor.policy.load_state_dict({k: as_tensor(v) for k, v in weights})
+            flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
+            actor.learner.optimiser.load_state_dict(
+                unflatten_optimiser(flat, state["optimisers"][i])
+            )
+            arrays = {k: as_array(v) for k, v in tensors[f"episodes_{i}"].items()}
+            actor.states = torch.from_numpy(arrays.pop("recurrent").copy()).to(self._device)
+            actor.episodes.load_state_dict(arrays)
+            actor.learner.load_state_dict(tensors[f"learner_{i}"])
+        for generator, saved in zip(self._random, state["random"], strict=True):
+            generator.bit_generator.state = saved
+        self.collector.steps = int(state["steps"])
+        self.collector.mended = int(state["mended"])
+        environments = tensors.get("environments")
+        if environments is None:
+            self.start(seed)
+        else:
+            self.collector.resume({k: as_array(v) for k, v in environments.items()})
+
+
+def check(cfg: GRPORun, vec: Vector) -> None:
+    """Raise if copies cannot be compared, or cannot be kept in step."""
+    if cfg.vec.group_size < 2:
+        raise UsageError(
+            f"vec.group_size: given {cfg.vec.group_size}; allowed with grpo: 2 or more. The copies "
+            "of a group begin each episode alike, and are compared."
+        )
+    if vec.batch_size != vec.num_envs:
+        raise UsageError(
+            f"vec.batch_size: given {vec.batch_size}; allowed with grpo: all {vec.num_envs} copies."
+        )
+    if cfg.train.reward_model is not None and len(vec.groups) > 1:
+        raise UsageError(
+            f"train.reward_model: given with {len(vec.groups)} groups of agents; allowed: one."
+        )
