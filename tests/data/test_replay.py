@@ -104,20 +104,19 @@ def test_new_sequences_that_were_overwritten_are_left_out() -> None:
 
 
 def test_refreshed_latents_are_the_context_of_later_draws() -> None:
-    replay, random = make_replay(steps=40), np.random.default_rng(0)
-    write(replay, 0, range(6))
-    batch = replay.sample(1, random, CPU)
-    begin = int(batch.observations[0, 0, 1])
-    deter = torch.arange(12.0).view(4, 1, 3)
-    stoch = torch.arange(8).view(4, 1, 2)
-    replay.refresh(batch.places[1:], deter, stoch)
-    while True:
-        again = replay.sample(1, random, CPU)
-        if int(again.observations[0, 0, 1]) == begin + 1 or begin == 1:
-            break
-    if begin == 0:
-        assert torch.equal(again.deter, deter[0])
-        assert torch.equal(again.stoch, stoch[0])
+    replay, random = make_replay(agents=1, steps=40), np.random.default_rng(0)
+    write(replay, 0, range(12))
+    deter, stoch = torch.arange(12.0).view(4, 1, 3), torch.arange(8).view(4, 1, 2)
+    replay.refresh(np.array([[3], [4], [5], [6]]), deter, stoch)
+    batch = replay.sample(200, random, CPU)
+    begins = batch.observations[0, :, 1].long()
+    for column, begin in enumerate(begins.tolist()):
+        numbers, categories = [begin / 2, 0.0, 1.0], [begin % 5, 0]
+        if 3 <= begin <= 6:
+            numbers, categories = deter[begin - 3, 0].tolist(), stoch[begin - 3, 0].tolist()
+        assert batch.deter[column].tolist() == numbers
+        assert batch.stoch[column].tolist() == categories
+    assert {3, 4, 5, 6} < {*begins.tolist()}
 
 
 def test_a_broken_step_is_the_last_of_its_episode() -> None:

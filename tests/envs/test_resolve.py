@@ -138,6 +138,8 @@ def test_missing_packages_name_their_extra(
 
 def test_a_missing_package_without_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
+    for name in [name for name in gymnasium.registry if name.startswith("ALE/")]:
+        monkeypatch.delitem(gymnasium.registry, name)  # of an import before
     with pytest.raises(UsageError, match="pip install ale-py"):
         resolve("ALE/Breakout-v5")
 

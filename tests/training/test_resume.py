@@ -157,11 +157,11 @@ def test_killed_and_resumed_equals_never_killed(case: str, tmp_path: Path) -> No
                 return
             recv, calls = trainer.vec.recv, []
 
-            def counted():
+            def counted(**options):
                 calls.append(1)
                 if len(calls) == 16:  # in the middle of a collection, after the checkpoint
                     os.killpg(0, signal.SIGKILL)
-                return recv()
+                return recv(**options)
 
             trainer.vec.recv = counted
 
