@@ -259,7 +259,7 @@ def test_each_constraint_has_a_critic_and_a_multiplier() -> None:
     told = learner.update(filled(group(2), learner.policy), 0.0)
     assert told["multiplier_0"] > cfg.initial_multiplier > told["multiplier_1"]
     assert (told["violations_0"], told["violations_1"]) == (1.0, 0.0)
-    assert {"cost_explained_variance_0", "cost_explained_variance_1"} <= told.keys()
+    assert {"cost_0_explained_variance", "cost_1_explained_variance"} <= told.keys()
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -315,6 +315,13 @@ def test_advantages_of_costs_are_in_their_own_units(monkeypatch: pytest.MonkeyPa
     learner.update(segments, 0.0)
     chosen = order.permutation(AGENTS)[: AGENTS // 2]
     np.testing.assert_allclose(seen[0][1], own[:, chosen], rtol=1e-4, atol=1e-5)
+
+
+def test_where_nothing_is_valid_nothing_is_written() -> None:
+    advantages = np.ones((2, 3, 2), np.float32)
+    found = safe_advantages(advantages, np.ones(1), np.zeros((3, 2), bool))
+    assert np.isfinite(found).all()
+    assert (advantages == 1.0).all()
 
 
 def test_without_constraints_it_is_ppo() -> None:

@@ -34,6 +34,14 @@ class FarCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
         return seen, reward, terminated, truncated, {**info, **costs}
 
 
+class FreeCartPole(FarCartPole):
+    """One of its constraints is never paid for."""
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return *rest, {**info, "free": 0.0}
+
+
 def fingerprint(run: Run | None) -> tuple[str, list[dict[str, Any]]]:
     """A hash of all that a run's last checkpoint holds, and its metrics without timings."""
     assert run is not None
@@ -115,6 +123,15 @@ def test_evaluations_of_a_run_report_costs(tmp_path: Path) -> None:
     train(FarCartPole, algo="safe_ppo", train=SMALL, run=run, show=False, vec={"num_envs": 8})
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert any("evaluation/mean_cost" in line for line in lines)
+
+
+def test_constraints_that_cost_nothing_are_no_fault() -> None:
+    names = ("cost", "free")
+    result = train(
+        FreeCartPole, algo="safe_ppo", train={**SMALL, "costs": names}, keep=False, show=False,
+        vec={"num_envs": 8, "backend": "serial"},
+    )  # fmt: skip
+    assert result.status == "finished"
 
 
 def test_environments_without_costs_are_refused() -> None:

@@ -136,7 +136,7 @@ def safe_advantages(
         standardise: Whether those of the reward are centred and scaled.
     """
     first = advantages[0]
-    total = standardised(first, valid) if standardise else first.copy()
+    total = standardised(first, valid) if standardise and valid.any() else first.copy()
     for weight, costly in zip(multipliers, advantages[1:], strict=True):
         mean = costly[valid].mean() if valid.any() else 0.0
         total -= np.float32(weight) * (costly - mean)
@@ -264,5 +264,5 @@ class SafePPO(PPO):
             inside = returns[1:, data.valid] * self._divisors[:, None]
             self._squares = self._squares + np.square(inside).mean(1)
             self._updates += 1
-        names = by_constraint("cost_explained_variance", costs)
-        return {"explained_variance": told, **names}
+        named = {f"{k}_explained_variance": v for k, v in by_constraint("cost", costs).items()}
+        return {"explained_variance": told, **named}
