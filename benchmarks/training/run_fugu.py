@@ -32,8 +32,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "policy": {"hidden_size": 64, "layers": 2, "activation": "tanh"},
     },
     "tuned": {
-        "train": {"horizon": 32, "epochs": 4, "minibatches": 4, "total_steps": 300_000},
-        "policy": {"hidden_size": 64},
+        "train": {
+            "horizon": 32,
+            "epochs": 6,
+            "minibatches": 2,
+            "learning_rate": 0.012,
+            "entropy_coefficient": 0.001,
+            "schedule": "linear",
+            "total_steps": 200_000,
+        },
+        "policy": {"hidden_size": 64, "activation": "relu"},
     },
     "mlp": {"train": FLAGSHIP},
     "lstm": {"train": FLAGSHIP, "policy": {"core": "lstm"}},
