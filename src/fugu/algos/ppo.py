@@ -27,6 +27,7 @@ from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.policies.policy import Policy
 
 Metrics = dict[str, Tensor]
+MOST_STEPS, MOST_BYTES = 32_768, 64 * 2**20  # of a microbatch, and of what it sees
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class PPOConfig:
     """How often a step is learned from on average, if that is no whole number of epochs."""
     minibatches: int = 4
     """Parts of an epoch; each is one step of the optimiser."""
-    microbatch: int = 4096
-    """Steps that are computed at a time; gradients of a minibatch's parts are added up."""
+    microbatch: int = 0
+    """Steps that are computed at a time; gradients of a minibatch's parts are added up. 0: 32,768,
+    or as many as see 64 MiB."""
     gamma: float = 0.99
     """Discount of a step."""
     lambda_: float = 0.95
@@ -94,9 +96,9 @@ class PPOConfig:
         return max(1, round(ratio * self.parts(rows)))
 
     def __post_init__(self) -> None:
-        for name, low in (("horizon", 1), ("epochs", 1), ("minibatches", 1), ("microbatch", 1)):
-            if getattr(self, name) < low:
-                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 1 or more.")
+        for name, low in (("horizon", 1), ("epochs", 1), ("minibatches", 1), ("microbatch", 0)):
+            if (given := getattr(self, name)) < low:
+                raise UsageError(f"train.{name}: given {given}; allowed: {low} or more.")
         if self.replay_ratio is not None and self.replay_ratio <= 0.0:
             raise UsageError(f"train.replay_ratio: given {self.replay_ratio}; allowed: above 0.")
         for name in ("gamma", "lambda_"):
@@ -316,7 +318,7 @@ class PPO:
         )
         self.optimiser.zero_grad(set_to_none=True)
         totals: Metrics = {}
-        rows_at_once = max(1, cfg.microbatch // cfg.horizon)
+        rows_at_once = max(1, (cfg.microbatch or data.steps_at_once) // cfg.horizon)
         for begin in range(0, len(chosen), rows_at_once):
             part = slice(begin, begin + rows_at_once)
             batch = self._batch(data, chosen[part], weights[part], merits[:, part], advantages)
@@ -373,6 +375,13 @@ class Rows:
         self._valid_rows = np.ascontiguousarray(self.valid.T)
         self._log_rows = np.ascontiguousarray(segments.log_probabilities[:, own].T)
         self._value_rows = np.ascontiguousarray(self._values[:, :-1].T)  # critics last
+
+    @property
+    def steps_at_once(self) -> int:
+        """Steps that are worth computing together; fewer if they see much, for memory's sake."""
+        table = self._segments.observations.table
+        seen = table.shape[-1] * table.element_size()
+        return max(1, min(MOST_STEPS, MOST_BYTES // max(1, seen)))
 
     def advantages(self, ratios: NDArray[np.float32]) -> NDArray[np.float32]:
         """Of all rows for each critic, with these ratios: `[critics, horizon, rows]`."""

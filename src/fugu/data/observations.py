@@ -56,10 +56,13 @@ class Observations:
 
     def write(self, rows: Any, times: Any, seen: NDArray[Any], on_device: Any = None) -> None:
         """What was seen at these places; `on_device` is the same where the policy is."""
-        if self.array is not None:
+        if self.array is not None and not isinstance(rows, slice):
             self.array[rows, times] = seen
             return
         given = torch.from_numpy(seen) if on_device is None else on_device
+        if self.array is not None:
+            self.table[rows, times].copy_(given)  # by several threads
+            return
         places = [self._index(part) for part in (rows, times)]
         self._cells[places[0], places[1]] = given.to(self._device).view(torch.uint8)
 
