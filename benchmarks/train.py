@@ -2,10 +2,8 @@
 
     python benchmarks/train.py [--quick] [--json FILE] [--only solve flagship ...]
 
-Every measurement is a process of its own with a time limit, from the library's own virtual
-environment (`make peers`); libraries take turns, round after round, so that a busy moment of the
-machine hits them alike, and a figure is the median of its rounds. A library that is absent or
-fails is named with the reason. Scripts in `training/` say what each library is run with.
+How peers are measured is told in `racing.py`; scripts in `training/` say what each library is run
+with, in its own virtual environment (`make peers`).
 
 defaults, same: CartPole, steps/s of training at several numbers of copies, with each library's own
     settings, and with the same for all: two layers of 64 with tanh that actor and critic share,
@@ -21,40 +19,20 @@ straggler: steps whose time varies much; batches of the first half that is ready
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import median
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tyro
 from claims import Claim, Options, finish
-from rich.console import Console
+from racing import Bench, Entry, console, over, show, show_faults, text
 from rich.progress import Progress
-from rich.table import Table
 
-ROOT = Path(__file__).parents[1]
-SCRIPTS = Path(__file__).with_name("training")
-PYTHONS = {
-    "fugu": Path(sys.executable),
-    "sb3": ROOT / ".venv-peers/bin/python",
-    "pufferlib": ROOT / ".venv-pufferlib/bin/python",
-    "sample_factory": ROOT / ".venv-sample-factory/bin/python",
-}
 COPIES = (8, 64, 1024)
 FLAGSHIP_COPIES = 2048
 EARLIER = {"mlp": 350_333.0, "lstm": 72_080.0}  # PufferLib's rates on a machine like ours
-START_LIMIT = 180.0  # seconds that a process may take beside what it measures
 SOLVE_LIMIT = 120.0
 QUICK = ("same",)
-console = Console()
 
 
 @dataclass(frozen=True)
@@ -63,119 +41,6 @@ class TrainOptions(Options):
 
     only: tuple[str, ...] = ()
     """Only these rows."""
-
-
-@dataclass
-class Entry:
-    """One library with its settings, and what its rounds told."""
-
-    library: str
-    settings: dict[str, Any]
-    script: str = ""
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    fault: str = ""
-
-    def run(self, seconds: float, **more: Any) -> None:
-        """One more round, in a process group that is ended whatever happens."""
-        script = SCRIPTS / f"{self.script or 'run_' + self.library}.py"
-        if not PYTHONS[self.library].exists():
-            self.fault = "absent (make peers)"
-            return
-        settings = json.dumps({**self.settings, "seconds": seconds, **more})
-        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen(
-                [PYTHONS[self.library], script, settings],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-                cwd=folder,  # a peer writes into the working folder at import
-                env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
-            )
-            try:
-                out, _ = process.communicate(timeout=START_LIMIT + 6 * seconds)
-            except subprocess.TimeoutExpired:
-                out = ""
-                self.fault = f"no answer within {START_LIMIT + 6 * seconds:.0f} s"
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            lines = [line for line in out.splitlines() if line.startswith("RESULT ")]
-            if lines:
-                self.answers.append(json.loads(lines[-1].removeprefix("RESULT ")))
-            elif not self.fault:
-                errors.seek(0)
-                self.fault = (errors.read().strip().splitlines() or ["ended without an answer"])[-1]
-
-    def figure(self, name: str) -> float | None:
-        """The median of a figure; None if it is not known."""
-        found = [one[name] for one in self.answers if one.get(name) is not None]
-        return median(found) if found else None
-
-    @property
-    def solved(self) -> float | None:
-        """Median seconds, a seed that did not solve it counting as the slowest."""
-        times = sorted(one.get("solved") or float("inf") for one in self.answers)
-        middle = times[len(times) // 2] if times else float("inf")
-        return None if middle == float("inf") else middle
-
-
-class Bench:
-    """Runs entries in turns and shows how far it is."""
-
-    def __init__(self, options: TrainOptions, progress: Progress) -> None:
-        self.quick, self._progress = options.quick, progress
-        self._task = progress.add_task("", total=None)
-
-    def race(self, name: str, entries: dict[str, Entry], seconds: float, rounds: int = 5) -> None:
-        """Let entries take turns; a quick run makes one short round."""
-        seconds, rounds = (min(seconds, 2.0), 1) if self.quick else (seconds, rounds)
-        self._turns(name, entries, [{}] * rounds, seconds)
-
-    def seeds(self, name: str, entries: dict[str, Entry], limit: float) -> None:
-        """The same with a seed for each round."""
-        given = [{"seed": seed} for seed in range(1 if self.quick else 3)]
-        self._turns(name, entries, given, limit)
-
-    def _turns(
-        self, row: str, entries: dict[str, Entry], rounds: list[dict[str, Any]], seconds: float
-    ) -> None:
-        self._progress.update(self._task, total=len(rounds) * len(entries), completed=0)
-        for number, more in enumerate(rounds):
-            for name, entry in entries.items():
-                told = f"{row}: {name}, round {number + 1} of {len(rounds)}"
-                self._progress.update(self._task, description=told)
-                if not entry.fault:
-                    entry.run(seconds, **more)
-                self._progress.advance(self._task)
-
-
-def show(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """A table whose first column is names."""
-    table = Table(title=title, title_justify="left")
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left")
-    for row in rows:
-        table.add_row(*row, style="bold green" if row[0].startswith("fugu") else "")
-    console.print(table)
-
-
-def show_faults(entries: dict[str, Entry]) -> None:
-    """Why there is no figure of some."""
-    for name, entry in entries.items():
-        if entry.fault:
-            console.print(f"{name}: {entry.fault}", markup=False)
-
-
-def text(figure: float | None, form: str = ",.0f") -> str:
-    """A cell of a table."""
-    return "-" if figure is None else f"{figure:{form}}"
-
-
-def over(ours: float | None, theirs: float | None) -> float | None:
-    """A ratio, if both are known."""
-    return ours / theirs if ours and theirs else None
 
 
 def rates(variant: str, bench: Bench) -> list[Claim]:
@@ -263,7 +128,7 @@ def flagship(bench: Bench) -> list[Claim]:
             "float32": Entry("fugu", base),
             "bfloat16": Entry("fugu", {**base, "policy": {"precision": "bfloat16"}}),
             "pufferlib": Entry("pufferlib", base),
-            "matrix products": Entry("fugu", {}, "measure_machine"),
+            "matrix products": Entry("fugu", {}, "training/measure_machine"),
         }
         bench.race(f"flagship {network}", entries, 10.0)
         theirs, name = entries["pufferlib"].figure("rate"), "pufferlib"
@@ -295,7 +160,7 @@ def parts(bench: Bench) -> list[Claim]:
     base = {"env": "CartPole-v1", "variant": "defaults", "copies": 64}
     entries = {
         "training": Entry("fugu", {**base, "goal": "rate"}),
-        "parts": Entry("fugu", {**base, "goal": "parts"}, "measure_parts"),
+        "parts": Entry("fugu", {**base, "goal": "parts"}, "training/measure_parts"),
     }
     bench.race("parts", entries, 6.0)
     names = ("environments", "policy", "update")
@@ -318,7 +183,7 @@ def products(bench: Bench) -> list[Claim]:
     """The share of updates in matrix products."""
     base = {"env": "breakout", "copies": FLAGSHIP_COPIES, "goal": "products"}
     entries = {
-        network: Entry("fugu", {**base, "variant": network}, "measure_parts")
+        network: Entry("fugu", {**base, "variant": network}, "training/measure_parts")
         for network in ("mlp", "lstm")
     }
     bench.race("products", entries, 5.0, 3)
