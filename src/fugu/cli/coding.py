@@ -1,0 +1,48 @@
+"""`fugu coding`: a group of commands, one file each."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from fugu.core.errors import UsageError
+
+_COMMANDS = {
+    "run": ("fugu.cli.coding_run:CodingRun", "run a program in the sandbox"),
+    "attack": ("fugu.cli.coding_attack:CodingAttack", "attack the sandbox, and show its walls"),
+    "export": ("fugu.cli.coding_export:CodingExport", "write the best programs as chats"),
+}
+_STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """Run programs in the sandbox, attack it, export programs that were learned."""
+
+    action: Annotated[Literal["run", "attack", "export"], tyro.conf.Positional]
+    """fugu coding ACTION --help tells more."""
+
+    @classmethod
+    def parse(cls, args: list[str]) -> Any:
+        """The command of the group that `args` describe."""
+        name = args[0] if args else ""
+        if name in ("", "-h", "--help"):
+            lines = [f"  fugu coding {word:<8} {what}" for word, (_, what) in _COMMANDS.items()]
+            print("\n".join(["Programs as untrusted text:", *lines]))
+            raise SystemExit(0 if name else 2)
+        if name not in _COMMANDS:
+            (nearest,) = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.0)
+            raise UsageError(
+                f"coding: given {name!r}; nearest: {nearest!r}; allowed: {', '.join(_COMMANDS)}."
+            )
+        module, _, kind = _COMMANDS[name][0].partition(":")
+        command = getattr(importlib.import_module(module), kind)
+        return tyro.cli(command, prog=f"fugu coding {name}", args=args[1:], config=_STYLE)
+
+    def run(self) -> int:
+        """Never called: `parse` gives the group's own commands."""
+        raise NotImplementedError("run() -> int")

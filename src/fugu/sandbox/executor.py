@@ -1,0 +1,113 @@
+"""Executors: what runs untrusted programs."""
+
+from __future__ import annotations
+
+import functools
+import json
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, ClassVar
+
+from fugu.core.errors import UsageError
+from fugu.sandbox.execution import Call, Execution, Inputs, Limits, Program
+from fugu.sandbox.session import Guest, OpenProgram, Request, Session
+
+DEFAULT_LIMITS = Limits()
+
+
+class Executor(ABC):
+    """Runs one program at a time; a pool of them runs many."""
+
+    name: ClassVar[str]
+    start_seconds: ClassVar[float] = 0.0
+    """How long a guest may take to stand ready, beyond a program's own time."""
+    fallback: Executor | None = None
+    """Who decides about programs that do not pass here."""
+
+    @functools.cached_property
+    def known_calls(self) -> dict[bytes, list[tuple[bytes, Call]]]:
+        """The calls that checks make, by task: they can be made all at once the next time."""
+        return {}
+
+    def run(
+        self, program: Program | str, inputs: Inputs = (), limits: Limits = DEFAULT_LIMITS
+    ) -> Execution:
+        """Call the program's entry with each input, or run the script once for each."""
+        program = Program.of(program)
+        if (refusal := refuse(program, limits)) is not None:
+            return refusal
+        execution = self._run(program, inputs, limits)
+        if (
+            execution.verdict == "refused"
+        ):  # what was to run it died, perhaps by no fault of its own
+            execution = self._run(program, inputs, limits)
+        return execution
+
+    def session(self, program: Program, limits: Limits = DEFAULT_LIMITS) -> OpenProgram:
+        """The program, loaded and waiting for calls; close it before the next."""
+        if not program.entry:
+            raise UsageError(
+                "a session: given a script; allowed: a program with an entry, as in "
+                "Program(source, 'solve')."
+            )
+        return self._open(program, (), limits, interactive=True)
+
+    def facts(self) -> dict[str, Any]:
+        """How it runs programs, for people to read."""
+        return {"backend": self.name}
+
+    @abstractmethod
+    def close(self) -> None:
+        """End whatever it has started."""
+        raise NotImplementedError("close()")
+
+    @abstractmethod
+    def _begin(self, request: Request, limits: Limits) -> Guest:
+        """A guest that awaits the request."""
+        raise NotImplementedError("_begin(request, limits) -> Guest")
+
+    def _run(self, program: Program, inputs: Inputs, limits: Limits) -> Execution:
+        with self._open(program, inputs, limits, interactive=False) as session:
+            session.answers()
+            return session.execution
+
+    def _open(
+        self, program: Program, inputs: Inputs, limits: Limits, *, interactive: bool
+    ) -> Session:
+        request = Request.of(program, inputs, limits, interactive=interactive)
+        guest = self._begin(request, limits)
+        return Session(guest, request, limits, start_seconds=self.start_seconds)
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def refuse(program: Program, limits: Limits) -> Execution | None:
+    """The verdict on a program that is too long to be looked at."""
+    if len(program.source) <= limits.source:
+        return None
+    given = f"{len(program.source)} characters of source, where {limits.source} are allowed"
+    return Execution("refused", message=given)
+
+
+@functools.lru_cache(256)
+def pack_order(limits: Limits, scratch: int = 0, *, batch: bool = False) -> bytes:
+    """Limits as a guest takes them."""
+    order = {
+        "cpu": float(limits.cpu_seconds),
+        "wall": float(limits.wall_seconds),
+        "memory": limits.memory,
+        "output": limits.output,
+        "result": limits.result,
+        "scratch": scratch,
+        "batch": batch,
+    }
+    return json.dumps(order).encode()

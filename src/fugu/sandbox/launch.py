@@ -1,0 +1,136 @@
+"""How the guest program is started: by itself, or inside bubblewrap, gVisor or a container."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from fugu.sandbox.execution import SandboxError
+
+GUEST = Path(__file__).parent / "guest"
+_FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
+_BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from guest.serve import main; main()"
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # one program, one order of its sets; cleared at the start
+INSIDE = "/fugu"  # where the guest stands in a jail
+SCRATCH = "/scratch"
+_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache")
+
+
+@functools.cache
+def python() -> str:
+    """The interpreter itself, not a virtual environment's link to it."""
+    given = getattr(sys, "_base_executable", "") or sys.executable
+    return os.path.realpath(given)
+
+
+def bare(*arguments: str) -> list[str]:
+    """The command that starts the guest in this file system."""
+    return _command(python(), str(GUEST.parent), arguments)
+
+
+def bubblewrap(*arguments: str, scratch: int = 0) -> list[str]:
+    """The command that starts the guest in namespaces of its own, with little to see."""
+    binary = shutil.which("bwrap")
+    if binary is None:
+        raise SandboxError(
+            "bubblewrap: given no command bwrap; allowed: one on the PATH. "
+            "Install the system's package bubblewrap, or choose the backend zygote."
+        )
+    command = [binary, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    command += ["--hostname", "sandbox", "--dev-bind", "/dev/null", "/dev/null"]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            command += ["--symlink", os.readlink(path), path]
+        elif os.path.exists(path):
+            command += ["--ro-bind", path, path]
+    if not python().startswith("/usr/"):
+        prefix = os.path.realpath(sys.base_prefix)
+        command += ["--ro-bind", prefix, prefix]
+    command += ["--ro-bind", str(GUEST), f"{INSIDE}/guest"]
+    if scratch:
+        command += ["--size", str(scratch), "--tmpfs", SCRATCH]
+    command += ["--remount-ro", "/", "--chdir", "/", "--"]
+    return command + _command(python(), INSIDE, arguments)
+
+
+def gvisor(root: Path, *arguments: str) -> list[str]:
+    """The command that starts the guest on gVisor's kernel, with the file system `root`."""
+    binary = shutil.which("runsc")
+    if binary is None:
+        raise SandboxError(
+            "gvisor: given no command runsc; allowed: one on the PATH. "
+            "Install gVisor, or choose the backend zygote."
+        )
+    options = ["--rootless", "--network=none", "--platform=ptrace", "--ignore-cgroups"]
+    inside = _command(python(), INSIDE, arguments)
+    return [binary, *options, "do", f"--root={root}", "--cwd=/", *inside]
+
+
+def docker(image: str, memory: int, *arguments: str) -> list[str]:
+    """The command that starts the guest in a container of `image`, which must be there."""
+    binary = shutil.which("docker")
+    if binary is None:
+        raise SandboxError(
+            "docker: given no command docker; allowed: one on the PATH with an engine behind it. "
+            "Install Docker, or choose the backend zygote."
+        )
+    options = ["--rm", "--interactive", "--pull=never", "--network=none", "--read-only"]
+    options += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=64"]
+    options += [f"--memory={memory + (256 << 20)}", "--user=65534:65534"]
+    options += [f"--volume={GUEST}:{INSIDE}/guest:ro"]
+    options += [f"--env={name}={value}" for name, value in ENVIRONMENT.items()]
+    return [binary, "run", *options, image, *_command("python3", INSIDE, arguments)]
+
+
+def small_root(folder: Path) -> Path:
+    """A file system with the interpreter, its library, what they link to, and the guest."""
+    library = Path(os.__file__).parent
+    unwanted = shutil.ignore_patterns(
+        "site-packages", "dist-packages", "test", "idlelib", "ensurepip", "__pycache__", "config-*"
+    )
+    shutil.copytree(library, _within(folder, library), ignore=unwanted, dirs_exist_ok=True)
+    shutil.copytree(GUEST, folder / INSIDE.lstrip("/") / "guest", dirs_exist_ok=True)
+    modules = (library / "lib-dynload").glob("*.so")
+    for file in {Path(python()), *_linked(Path(python()), *modules)}:
+        target = _within(folder, file)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+    return folder
+
+
+def engine_answers() -> bool:
+    """Whether there is a Docker engine behind the command."""
+    binary = shutil.which("docker")
+    if binary is None:
+        return False
+    try:
+        done = subprocess.run(
+            [binary, "version", "--format", "{{.Server.Version}}"],
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _command(interpreter: str, root: str, arguments: tuple[str, ...]) -> list[str]:
+    return [interpreter, *_FLAGS, "-c", _BEGIN, root, *arguments]
+
+
+def _within(folder: Path, path: Path) -> Path:
+    return folder / str(path).lstrip("/")
+
+
+def _linked(*binaries: Path) -> set[Path]:
+    """The shared libraries that binaries load, by the paths they are asked for."""
+    done = subprocess.run(
+        ["ldd", *map(str, binaries)], capture_output=True, text=True, timeout=60, check=False
+    )
+    words = (word for line in done.stdout.splitlines() for word in line.split())
+    return {Path(word) for word in words if word.startswith("/") and not word.endswith(":")}

@@ -1,0 +1,332 @@
+"""One program in a guest: calls in, answers out, a verdict at the end.
+
+Nothing that a program sends is believed: messages that are none of ours end it, and what they claim
+is only ever an answer to compare.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+from fugu.core.errors import UsageError
+from fugu.sandbox.execution import (
+    Execution,
+    Inputs,
+    Limits,
+    Outcome,
+    Program,
+    Verdict,
+    as_calls,
+    as_texts,
+)
+from fugu.sandbox.guest.codec import CodecError, TooLongError, decode, encode
+from fugu.sandbox.line import Line
+
+GRACE = 5.0  # seconds that a guest may be late
+_ENVELOPE = 256  # bytes of a message around its answer
+
+
+class Guest(Protocol):
+    """A process that runs one program for us."""
+
+    settle: float
+    """Seconds from a program's end to its report."""
+
+    @property
+    def line(self) -> Line:
+        """What it talks through."""
+        raise NotImplementedError("line -> Line")
+
+    def report(self, patience: float) -> Mapping[str, Any] | None:
+        """How the program ended; None if it has not after `patience` seconds."""
+        raise NotImplementedError("report(patience) -> Mapping | None")
+
+    def stop(self) -> None:
+        """Kill the program."""
+        raise NotImplementedError("stop()")
+
+    def abandon(self) -> None:
+        """Let go of a guest that does not answer, and of all it runs."""
+        raise NotImplementedError("abandon()")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a guest is asked to run, ready to be sent."""
+
+    payload: bytes
+    answers: int
+    """How many it should give without further calls."""
+    interactive: bool
+
+    @classmethod
+    def of(cls, program: Program, inputs: Inputs, limits: Limits, *, interactive: bool) -> Request:
+        """A program and its inputs; UsageError if they cannot cross into a sandbox."""
+        calls = as_calls(inputs) if program.entry else []
+        texts = [] if program.entry else as_texts(inputs)
+        request = {
+            "source": program.source,
+            "entry": program.entry,
+            "calls": calls,
+            "stdin": texts,
+            "session": interactive,
+            "result": limits.result,
+        }
+        return cls(_encoded(request), len(calls) + len(texts), interactive)
+
+
+class OpenProgram(Protocol):
+    """A program that waits for calls."""
+
+    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
+        """Call the function; SessionOver once the program is over."""
+        raise NotImplementedError("call(args, kwargs) -> Outcome")
+
+    def close(self) -> Execution:
+        """End the program and say what came of it."""
+        raise NotImplementedError("close() -> Execution")
+
+
+class SessionOver(BaseException):
+    """The program is over and takes no more calls."""
+
+
+class Session:
+    """A program that is called while it lives. Use it in a `with`, then ask for `execution`."""
+
+    def __init__(
+        self,
+        guest: Guest,
+        request: Request,
+        limits: Limits,
+        *,
+        start_seconds: float = 0.0,
+    ) -> None:
+        self._guest, self._limits, self._interactive = guest, limits, request.interactive
+        self._deadline = time.monotonic() + start_seconds + limits.wall_seconds + GRACE
+        self._outputs: list[Outcome] = []
+        self._fault: tuple[Verdict, str] | None = None
+        self._over = False
+        self._clean = False
+        self._leaving = True
+        self._execution: Execution | None = None
+        self._expected = request.answers
+        self._begin(request.payload)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def execution(self) -> Execution:
+        """What came of the program; ends it if need be."""
+        return self.close()
+
+    def answers(self) -> None:
+        """Wait for the answers to the inputs that it was begun with."""
+        while not self._over and len(self._outputs) < self._expected:
+            self._answer()
+
+    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
+        """Call the function; SessionOver once the program is over."""
+        if self._over or self._execution is not None:
+            raise SessionOver
+        payload = _encoded(("call", list(args), dict(kwargs or {})))
+        self._expected += 1
+        self._send(payload)
+        self._answer()
+        if self._over:
+            raise SessionOver
+        return self._outputs[-1]
+
+    def close(self) -> Execution:
+        """End the program and say what came of it."""
+        if self._execution is not None:
+            return self._execution
+        if self._interactive and not self._over:
+            self._send(encode(("end",)))
+        if not self._over:
+            self._answer(only_end=True)
+        report = self._guest.report(self._guest.settle) if self._leaving else None
+        if report is None:
+            self._guest.stop()
+            report = self._guest.report(GRACE)
+        self._guest.line.close()
+        if report is None:
+            self._guest.abandon()
+            report = {}
+        self._execution = self._judge(report)
+        return self._execution
+
+    def _begin(self, payload: bytes) -> None:
+        self._send(payload)
+        message = self._next()
+        if message is not None:
+            if message[0] == "syntax":
+                self._end("syntax", message[1], leaving=True)
+            elif message[0] == "failed":
+                self._fail(message)
+            elif message[0] == "memory":
+                self._end("memory", "it takes more memory than allowed", leaving=True)
+            elif message != ("loaded",):
+                self._breach()
+
+    def _send(self, payload: bytes) -> None:
+        if self._over:
+            return
+        try:
+            self._guest.line.send(payload, self._deadline)
+        except EOFError:
+            self._over = True
+        except TimeoutError:
+            self._end("timeout", "it does not take its inputs")
+
+    def _answer(self, *, only_end: bool = False) -> None:
+        """Take the next message as an answer, or as the end."""
+        message = self._next()
+        if message is None:
+            return
+        kind = message[0]
+        if kind == "end":
+            self._over = self._clean = True
+        elif only_end:
+            self._breach()
+        elif kind == "value":
+            self._outputs.append(Outcome(value=message[1]))
+        elif kind == "raised":
+            self._outputs.append(Outcome(error=str(message[1]), text=str(message[2])))
+        elif kind == "memory":
+            self._outputs.append(Outcome(error="MemoryError", text="no more is allowed"))
+        elif kind == "long":
+            self._end("output", f"its answer is {message[1]}")
+        else:
+            self._breach()
+
+    def _next(self) -> tuple[Any, ...] | None:
+        if self._over:
+            return None
+        try:
+            payload = self._guest.line.receive(self._limits.result + _ENVELOPE, self._deadline)
+            message = decode(payload)
+        except EOFError:
+            self._over = True
+            return None
+        except TimeoutError:
+            self._end("timeout", f"no answer within {self._limits.wall_seconds:g} s")
+            return None
+        except TooLongError as error:
+            self._end("output", f"it answers with {error}")
+            return None
+        except CodecError:
+            self._breach()
+            return None
+        if not _is_message(message):
+            self._breach()
+            return None
+        return message  # type: ignore[no-any-return]
+
+    def _fail(self, message: tuple[Any, ...]) -> None:
+        _, kind, text = message
+        verdict: Verdict = "memory" if kind == "MemoryError" else "error"
+        self._end(verdict, f"{kind}: {text}", leaving=True)
+
+    def _breach(self) -> None:
+        self._end("error", "it wrote into its answers what is none")
+
+    def _end(self, verdict: Verdict, message: str, *, leaving: bool = False) -> None:
+        self._over, self._leaving, self._fault = True, leaving, (verdict, message)
+
+    def _judge(self, report: Mapping[str, Any]) -> Execution:
+        verdict, message = self._verdict(report)
+        out, err = report.get("out", b""), report.get("err", b"")
+        return Execution(
+            verdict,
+            tuple(self._outputs),
+            message,
+            cpu_seconds=report.get("cpu", 0.0),
+            peak_memory=report.get("memory", 0),
+            stdout=out.decode("utf-8", "replace"),
+            stderr=err.decode("utf-8", "replace"),
+        )
+
+    def _verdict(self, report: Mapping[str, Any]) -> tuple[Verdict, str]:
+        limits, killed = self._limits, report.get("killed")
+        if self._fault and self._fault[0] == "syntax":
+            return self._fault
+        if report.get("status") is None:
+            return _lost(report)
+        if killed == "wall":
+            return "timeout", f"it runs for more than {limits.wall_seconds:g} s"
+        if killed == "cpu" or report.get("cpu", 0.0) > limits.cpu_seconds:
+            return "timeout", f"it takes more than {limits.cpu_seconds:g} s of processor time"
+        if report.get("printed", 0) >= limits.output:
+            return "output", f"it prints {limits.output} bytes or more"
+        if self._fault:
+            return self._fault
+        if not self._clean or len(self._outputs) < self._expected:
+            return _ended(report)
+        for outcome in self._outputs:
+            if outcome.error == "MemoryError":
+                return "memory", "it takes more memory than allowed"
+            if outcome.error:
+                return "error", f"{outcome.error}: {outcome.text}"
+        return "passed", ""
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return encode(value)
+    except CodecError as error:
+        raise UsageError(
+            f"arguments of a program: given {error}; allowed: numbers, texts, bytes, None, and "
+            "lists, tuples, sets and dicts of them."
+        ) from None
+
+
+_PARTS = {"syntax": 2, "failed": 3, "loaded": 1, "value": 2, "raised": 3, "memory": 1, "long": 2}
+_PARTS["end"] = 1
+
+
+def _is_message(given: object) -> bool:
+    if type(given) is not tuple or not given or type(given[0]) is not str:
+        return False
+    texts = given[1:] if given[0] != "value" else ()
+    return _PARTS.get(given[0]) == len(given) and all(type(text) is str for text in texts)
+
+
+def _lost(report: Mapping[str, Any]) -> tuple[Verdict, str]:
+    """The verdict on a program of which nobody can say how it ended."""
+    words = report.get("err", b"").decode("utf-8", "replace")[:200]
+    return "refused", f"what was to run it is gone{': ' if words else ''}{words}"
+
+
+def _ended(report: Mapping[str, Any]) -> tuple[Verdict, str]:
+    """The verdict on a program that ended before it had given all its answers."""
+    status = report["status"]
+    if not os.WIFSIGNALED(status):
+        return "error", "it ended without an answer"
+    number = os.WTERMSIG(status)
+    if number == signal.SIGXCPU:
+        return "timeout", "it takes too much processor time"
+    if number == signal.SIGXFSZ:
+        return "output", "it writes more than allowed"
+    return "error", f"it was ended by {signal_name(number)}"
+
+
+def signal_name(number: int) -> str:
+    """A signal as people write it."""
+    known = {member.value: member.name for member in signal.Signals}
+    return known.get(number, f"signal {number}")

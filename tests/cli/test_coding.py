@@ -1,0 +1,91 @@
+"""`fugu coding run` and `fugu coding attack`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fugu.cli.main import main
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text("def add(a, b=1): return (a, b, a + b)\nprint('hello')\n")
+    return path
+
+
+def test_a_script(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coding", "run", str(program)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("passed")
+    assert "hello" in out
+    assert "ms of processor time" in out
+
+
+def test_a_function_with_inputs(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = ["(1, 2)", "('a', 'b')", "(1, 'b')"]
+    assert main(["coding", "run", str(program), "--entry", "add", "--input", *inputs]) == 1
+    out = capsys.readouterr().out
+    assert "(1, 2, 3)" in out
+    assert "('a', 'b', 'ab')" in out
+    assert "TypeError" in out
+
+
+def test_json(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coding", "run", str(program), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["stdout"]) == ("passed", "hello\n")
+
+
+def test_limits(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program.write_text("while True: pass")
+    flags = ["--limits.cpu-seconds", "0.1", "--limits.wall-seconds", "30"]
+    assert main(["coding", "run", str(program), *flags]) == 1
+    assert capsys.readouterr().out.startswith("timeout")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["run", "/nonexistent.py"], "cannot be read"),
+        (["run", __file__, "--entry", "f", "--input", "3"], "a tuple of arguments"),
+        (["run", __file__, "--limits.memory", "0"], "limits.memory"),
+        (["attack", "--backend", "unsafe"], "a backend that has walls"),
+        (["attack", "--only", "moat"], "network, files"),
+        (["atack"], "nearest: 'attack'"),
+    ],
+)
+def test_mistakes(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coding", *flags]) in (1, 2)
+    assert words in capsys.readouterr().err
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coding", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("run", "attack", "export"))
+    assert main(["coding", "run", "--help"]) == 0
+    assert "--limits.cpu-seconds" in capsys.readouterr().out
+
+
+def test_attack_shows_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coding", "attack", "--only", "network", "grading", "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "0 got through" in out
+    assert "grading" in out
+    assert "a UDP datagram" in out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_attack_as_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coding", "attack", "--nobody", "--only", "network", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["wall"] for row in found} == {"network"}
+    assert not any(row["succeeded"] for row in found)

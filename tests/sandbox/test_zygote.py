@@ -1,0 +1,154 @@
+"""The zygote: it survives its programs, comes back from the dead, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from sandbox_helpers import children, eventually, is_running
+
+from fugu.core.errors import UsageError
+from fugu.sandbox import Program, SandboxError, make_executor
+from fugu.sandbox.selftest import demand_walls, find_missing_walls
+from fugu.sandbox.single import UnsafeExecutor
+from fugu.sandbox.zygote import ZygoteExecutor
+
+DOUBLE = Program("def double(x): return 2 * x", "double")
+needs_bubblewrap = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed here"
+)
+
+
+def test_it_survives_and_is_the_same_process() -> None:
+    with ZygoteExecutor() as zygote:
+        pid = zygote.pid
+        for source in ("import os; os._exit(1)", "import os; os.abort()", "raise MemoryError"):
+            assert zygote.run(source).verdict != "passed"
+        assert zygote.run(DOUBLE, [(4,)]).outputs[0].value == 8
+        assert zygote.pid == pid
+        assert zygote.restarts == 0
+
+
+def test_it_is_started_anew_when_it_dies_between_programs() -> None:
+    with ZygoteExecutor(jail="none") as zygote:
+        for _ in range(3):
+            pid = zygote.pid
+            os.kill(pid, signal.SIGKILL)
+            assert eventually(lambda pid=pid: not is_running(pid))  # type: ignore[misc]
+            assert zygote.run(DOUBLE, [(4,)]).outputs[0].value == 8
+        assert zygote.restarts == 3
+
+
+def test_it_is_started_anew_when_it_dies_under_a_program() -> None:
+    with ZygoteExecutor(jail="none") as zygote:
+        session = zygote.session(Program("import time\ndef f(s): time.sleep(s); return s", "f"))
+        assert session.call((0,)).value == 0
+        os.kill(zygote.pid, signal.SIGKILL)
+        assert session.close().verdict == "refused"
+        assert zygote.run(DOUBLE, [(4,)]).outputs[0].value == 8
+
+
+def test_one_program_at_a_time() -> None:
+    with ZygoteExecutor() as zygote:
+        session = zygote.session(DOUBLE)
+        with pytest.raises(UsageError, match="one at a time"):
+            zygote.run(DOUBLE, [(1,)])
+        session.close()
+        assert zygote.run(DOUBLE, [(1,)]).verdict == "passed"
+
+
+def test_close_leaves_no_process() -> None:
+    before = children()
+    zygote = ZygoteExecutor()
+    zygote.session(Program("def f():\n    while True: pass", "f"))
+    started = children() - before
+    assert started
+    zygote.close()
+    assert eventually(lambda: not any(map(is_running, started)))
+
+
+def test_a_killed_trainer_leaves_no_process() -> None:
+    program = textwrap.dedent("""
+        import time
+        from fugu.sandbox import Program
+        from fugu.sandbox.zygote import ZygoteExecutor
+        zygote = ZygoteExecutor()
+        session = zygote.session(Program("def f():\\n    while True: pass", "f"))
+        print("ready", flush=True)
+        session.call(())
+    """)
+    trainer = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    with trainer.stdout:
+        assert trainer.stdout.readline() == "ready\n"
+    started = children(trainer.pid)
+    assert started
+    trainer.kill()
+    trainer.wait()
+    assert eventually(lambda: not any(map(is_running, started)))
+
+
+def test_walls_that_are_missing_are_named_and_refused() -> None:
+    """An executor without any walls, tested as if it had them."""
+    with UnsafeExecutor() as bare:
+        missing = find_missing_walls(bare)
+        assert {"network", "files", "writing", "processes", "threads", "memory"} <= {*missing}
+        with pytest.raises(SandboxError, match="network, .*missing_walls=True"):
+            demand_walls(bare, missing_walls=False)
+        assert demand_walls(bare, missing_walls=True) == missing
+
+
+def test_it_says_what_holds() -> None:
+    with ZygoteExecutor(jail="none") as zygote:
+        assert zygote.missing == ()
+        facts = zygote.facts()
+    assert facts["backend"] == "zygote"
+    assert facts["jail"] == "none"
+    assert facts["seccomp"] == 1
+    assert facts["landlock"] >= 0
+
+
+@needs_bubblewrap
+def test_inside_bubblewrap() -> None:
+    with ZygoteExecutor(jail="bubblewrap") as zygote:
+        assert zygote.jail == "bubblewrap"
+        seen = zygote.run(
+            Program("import os\ndef f(path): return os.path.exists(path)", "f"), [("/etc/passwd",)]
+        )
+        assert seen.outputs[0].value is False  # not even its name
+
+
+@needs_bubblewrap
+def test_scratch_is_there_for_one_program_only() -> None:
+    source = """
+import os
+def f():
+    there = os.listdir(".")
+    os.mkdir("folder")
+    with open("folder/file", "w") as file: file.write("x" * 1000)
+    return there, os.getcwd(), open("folder/file").read() == "x" * 1000
+"""
+    with ZygoteExecutor(scratch=1 << 20) as zygote:
+        for _ in range(2):
+            execution = zygote.run(Program(source, "f"), [()])
+            assert execution.verdict == "passed", execution
+            assert execution.outputs[0].value == ([], "/scratch", True)
+        full = "def f():\n    with open('big', 'wb') as file: file.write(bytes(4 << 20))"
+        assert zygote.run(Program(full, "f"), [()]).verdict in ("error", "output")
+        outside = "def f(): open('/tmp/x', 'w')"
+        assert zygote.run(Program(outside, "f"), [()]).verdict == "error"
+
+
+def test_scratch_and_jails_need_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    for options in ({"scratch": 1 << 20}, {"jail": "bubblewrap"}):
+        with pytest.raises(SandboxError, match="Install the system's package bubblewrap"):
+            ZygoteExecutor(**options)  # type: ignore[arg-type]
+    for backend in ("bubblewrap", "gvisor", "docker"):
+        with pytest.raises(SandboxError, match=backend):
+            make_executor(backend)  # type: ignore[arg-type]
