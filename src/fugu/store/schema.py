@@ -1,0 +1,111 @@
+"""Dataclasses from plain JSON and back, where every field is checked and every error says where."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from fugu.core.errors import UsageError
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], given: Any, place: str) -> T:
+    """An instance of a dataclass from what JSON holds.
+
+    Args:
+        kind: The dataclass. Its fields are texts, numbers, literals, mappings of text to text,
+            other dataclasses, tuples of such, or None.
+        given: The value.
+        place: Where it stands, for errors.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Point:
+    ...     x: float
+    >>> parse(Point, {"x": 1}, "line 3")
+    Point(x=1.0)
+    """
+    if not isinstance(given, Mapping):
+        raise _refused(place, given, "an object")
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in given:
+        if key not in fields:
+            (nearest,) = difflib.get_close_matches(str(key), fields, 1, cutoff=0.0)
+            raise UsageError(f"{place}: given the key {key!r}; nearest allowed: {nearest!r}.")
+    for name, field in fields.items():
+        if name not in given and field.default is field.default_factory is dataclasses.MISSING:
+            raise UsageError(f"{place}: the key {name!r} is missing; allowed: {', '.join(fields)}.")
+    return kind(
+        **{name: _value(hints[name], value, f"{place}.{name}") for name, value in given.items()}
+    )
+
+
+def plain(value: Any) -> Any:
+    """What JSON holds of a dataclass, without what is None or empty and may be left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        entries = {}
+        for field in dataclasses.fields(value):
+            inner = getattr(value, field.name)
+            required = field.default is field.default_factory is dataclasses.MISSING
+            if required or (inner is not None and inner != () and inner != {} and inner != ""):
+                entries[field.name] = plain(inner)
+        return entries
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def _value(hint: Any, given: Any, place: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):  # of something and None
+        if given is None:
+            return None
+        (inner,) = [option for option in arguments if option is not type(None)]
+        return _value(inner, given, place)
+    if origin is Literal:
+        if given not in arguments:
+            raise _refused(place, given, ", ".join(map(repr, arguments)))
+        return given
+    if origin is tuple:
+        if not isinstance(given, list | tuple):
+            raise _refused(place, given, "a list")
+        return tuple(_value(arguments[0], x, f"{place}[{i}]") for i, x in enumerate(given))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _texts(given, place)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return parse(hint, given, place)
+    return _scalar(hint, given, place)
+
+
+def _texts(given: Any, place: str) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise _refused(place, given, "an object")
+    return {
+        _scalar(str, key, f"{place} key"): _scalar(str, value, f"{place}.{key}")
+        for key, value in given.items()
+    }
+
+
+def _scalar(hint: Any, given: Any, place: str) -> Any:
+    if hint is str and isinstance(given, str):
+        return given
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if hint is float and number and math.isfinite(given):
+        return float(given)
+    if hint is int and number and isinstance(given, int):
+        return given
+    raise _refused(place, given, {str: "text", float: "a number", int: "a whole number"}[hint])
+
+
+def _refused(place: str, given: Any, allowed: str) -> UsageError:
+    shown = repr(given)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return UsageError(f"{place}: given {shown}; allowed: {allowed}.")
