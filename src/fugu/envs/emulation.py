@@ -12,7 +12,7 @@ from fugu.envs.contract import Env
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.episode_stats import Reduction
-from fugu.envs.gymnasium_env import GymnasiumEnv
+from fugu.envs.gymnasium_env import GymnasiumEnv, WaitingEnv, waits
 from fugu.envs.pettingzoo_env import ParallelEnv, TurnEnv
 from fugu.spaces.compile import Limits
 
@@ -35,8 +35,8 @@ def emulate(
     """Make a Gymnasium or PettingZoo environment read and write flat rows in place.
 
     Args:
-        env_or_factory: A Gymnasium `Env`, a PettingZoo `ParallelEnv` or `AECEnv`, or something to
-            call for one.
+        env_or_factory: A Gymnasium `Env` (see `WaitingEnv` for one that waits for something
+            outside), a PettingZoo `ParallelEnv` or `AECEnv`, or something to call for one.
         limits: Most items of each Sequence and Graph in the observation; see `Layout.of`.
         action_limits: The same for the action.
         group_by: Names the group of an agent; agents with different spaces are apart in any case.
@@ -85,7 +85,7 @@ def emulate(
     if not is_environment(env) and callable(env):
         env = env()
     if isinstance(env, gymnasium.Env):
-        return GymnasiumEnv(env, cfg)
+        return WaitingEnv(env, cfg) if waits(env) else GymnasiumEnv(env, cfg)
     if is_environment(env):
         return TurnEnv(env, cfg) if hasattr(env, "agent_iter") else ParallelEnv(env, cfg)
     raise UsageError(refusal(env))

@@ -148,6 +148,52 @@ class GymnasiumEnv(EmulatedEnv):
             self._one_stats.note(info)
 
 
+class WaitingEnv(GymnasiumEnv):
+    """A Gymnasium environment whose steps may wait for something outside.
+
+    Beside `step` it has `begin_step(action)`, which returns at once, and `poll()`, which gives what
+    `step` would have returned, or None as long as that is not known. While one waits, others of
+    the same worker step.
+    """
+
+    def bind(self, *buffers: Buffers) -> None:
+        """Read and write these buffers from now on; `reset` comes next."""
+        super().bind(*buffers)
+        self._stepper = None
+
+    def begin_step(self) -> None:
+        """Begin to take the action."""
+        if self._episode < 0:
+            super().step()  # which says what is wrong
+        self._steps += 1
+        if self._taken is not None:
+            self._remember()
+        if self._ended:
+            self._clear_rows()
+            self.infos, self._ended = (), False
+        try:
+            self.source.begin_step(self._one_slot.action())
+        except Exception as error:
+            self._note(error, "step")
+            raise
+
+    def poll(self) -> bool:
+        """Whether the action was taken, and everything that followed is written."""
+        try:
+            result = self.source.poll()
+            if result is not None:
+                self._handle(result)
+        except Exception as error:
+            self._note(error, "step")
+            raise
+        return result is not None
+
+
+def waits(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether its steps can be begun and asked for; a wrapper around it could not tell."""
+    return all(callable(getattr(env, name, None)) for name in ("begin_step", "poll"))
+
+
 def find_mask_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:
     """`env.action_masks`, if the environment or something it wraps has it."""
     try:

@@ -25,8 +25,10 @@ from fugu.envs.velocity import make_velocity
 _FORMS = (
     "a native name (cartpole), the path of a native environment that was built (./my_env.so), a "
     "Gymnasium id (CartPole-v1, ALE/Breakout-v5, module:Id-v0), pettingzoo:family/name, "
-    "velocity:Id-v5, package.module:factory, or a callable"
+    "velocity:Id-v5, coding:humaneval, package.module:factory, or a callable"
 )
+# Problems that CodingEnv poses; native families of programs have their own names.
+CODING = ("humaneval", "codeio", "expressions")
 # Packages that register their ids when they are imported, by how the ids begin, and their extras.
 REGISTRARS = {
     "ALE/": ("ale_py", None),
@@ -45,8 +47,8 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
 
     Args:
         env: A native name, the path of a native library, a Gymnasium id, `module:Id-v0`,
-            `pettingzoo:family/name`, `velocity:Id-v5` (see `VelocityCost`),
-            `package.module:factory`, or a callable.
+            `pettingzoo:family/name`, `velocity:Id-v5` (see `VelocityCost`), `coding:humaneval` or
+            `coding:problems.jsonl` (see `CodingEnv`), `package.module:factory`, or a callable.
         kwargs: Arguments of the environment.
 
     >>> resolve("CartPole-v1")().spec.id, resolve("FrozenLake", map_name="8x8")().spec.id
@@ -71,6 +73,10 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
         return partial(_call, *_find_pettingzoo(name), kwargs)
     if colon and prefix == "velocity":
         return partial(make_velocity, _find_id("", name), **kwargs)
+    if colon and prefix == "coding":
+        return partial(
+            _call, "fugu.envs.coding", "CodingEnv", {"problems": _find_coding(name)} | kwargs
+        )
     if colon and name.isidentifier():
         return partial(_call, prefix, _find_factory(prefix, name), kwargs)
     return partial(gymnasium.make, _find_id(prefix, name) if colon else _find_id("", env), **kwargs)
@@ -79,6 +85,19 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
 def _call(module: str, name: str, kwargs: dict[str, Any]) -> Any:
     """By name and not by reference: PettingZoo's factories are closures, which do not pickle."""
     return getattr(importlib.import_module(module), name)(**kwargs)
+
+
+def _find_coding(name: str) -> str:
+    """A collection of problems, or the whole path of a file of them."""
+    if name in CODING:
+        return name
+    if Path(name).is_file():
+        return str(Path(name).resolve())
+    known = [*CODING, *(alias.partition(":")[2] for alias in suite.ALIASES)]
+    raise UsageError(
+        f"coding: given {name!r}; allowed: {', '.join(known)}, or a JSONL file. "
+        f"{_nearest(name, known)}"
+    )
 
 
 # ------------------------------------------------------------------ package.module:factory

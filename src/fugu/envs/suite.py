@@ -7,6 +7,8 @@ from pathlib import Path
 from fugu import native
 
 SUFFIXES = (".so", ".dylib", ".dll")
+# Tasks of programming have names like those of the problems that are not native.
+ALIASES = {"coding:brainf": "brainf", "coding:list-dsl": "list_dsl"}
 
 
 def folder() -> Path:
@@ -25,6 +27,7 @@ def names() -> list[str]:
 
 def find(name: str) -> str | None:
     """The path of an environment's library; None if there is none of that name."""
+    name = ALIASES.get(name, name)
     if name.isidentifier():
         for suffix in SUFFIXES:
             path = folder() / f"{name}{suffix}"

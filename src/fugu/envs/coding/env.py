@@ -1,0 +1,270 @@
+"""CodingEnv: an agent writes a program token by token, a sandbox runs it, tests decide."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from fugu.core.errors import UsageError
+from fugu.envs.coding.catalogue import Problems, find_problems
+from fugu.envs.coding.desk import Desk
+from fugu.envs.coding.problems import Problem
+from fugu.envs.coding.tokenizers import Tokenizer, make_tokenizer
+from fugu.sandbox import VERDICTS, Backend, Grade, Limits
+
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
+Tokens = NDArray[np.int64]
+# Tokens of the environment's own come before the tokenizer's.
+NOTHING, END, WRITE, TOLD = range(4)
+OWN = 4
+PAUSE = 0.0005  # seconds between two looks of a step that waits
+# What "shaped" pays beside the share of hidden tests that pass, which has the rest.
+COMPILES, RUNS = 0.1, 0.1
+
+
+class CodingEnv(gymnasium.Env[Any, Any]):
+    """Programs for problems; one token is one step.
+
+    The observation is the sequence so far: the prompt, a mark, the program, and, if there are
+    several turns, what came of it, a mark, the next program. It only grows within an episode.
+    With `observation="parts"` the three are apart, with their lengths.
+
+    An action is a token of the tokenizer, or the one beyond them, which hands the program in; at
+    `program_length` it is handed in by itself. While it runs, `poll` gives None: nobody waits.
+
+    Args:
+        problems: "humaneval", "codeio", "expressions", a JSONL file, or problems themselves.
+        split: Which of them: "train", "held_out" (one in five, by name), or "all".
+        turns: Programs of an episode: while one fails and turns are left, the outcome of public
+            tests is told and another may be written.
+        reward: "all": 1 if all hidden tests pass; "fraction" of them; "shaped": a tenth for a
+            program that compiles, another for one that runs without an error, the rest by fraction.
+        observation: "sequence" or "parts".
+        tokenizer: "bytes", "bpe", "bpe:SIZE", "letters:abc", or a file.
+        prompt_length: Tokens of a prompt that are shown, its last ones.
+        program_length: Tokens of a program at most.
+        feedback_length: Tokens of what is told after a turn.
+        memory: A folder that a `fugu.memory.Memory` was saved to, with solved programs.
+        recall: Programs of like problems that stand in the prompt; never the problem's own.
+        executor: What runs programs: see `fugu.sandbox`.
+        executors: How many at once in this process; 0: one a core, in a worker process one.
+        cpu_seconds: Processor time of a program.
+        memory_bytes: Memory of a program.
+    """
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+
+    def __init__(
+        self,
+        problems: str | Path | Sequence[Problem] = "expressions",
+        *,
+        split: Literal["train", "held_out", "all"] = "train",
+        turns: int = 1,
+        reward: Literal["all", "fraction", "shaped"] = "all",
+        observation: Literal["sequence", "parts"] = "sequence",
+        tokenizer: str = "bytes",
+        prompt_length: int = 256,
+        program_length: int = 64,
+        feedback_length: int = 64,
+        memory: str | Path | None = None,
+        recall: int = 2,
+        executor: Backend = "zygote",
+        executors: int = 0,
+        cpu_seconds: float = 2.0,
+        memory_bytes: int = 256 << 20,
+        render_mode: str | None = None,
+    ) -> None:
+        _check_choices(split=split, reward=reward, observation=observation)
+        _check_numbers(turns=turns, prompt_length=prompt_length, program_length=program_length)
+        limits = Limits(cpu_seconds=cpu_seconds, memory=memory_bytes)
+        self.problems: Problems = find_problems(problems, split, limits)
+        texts = self.problems.texts() if tokenizer.startswith("bpe") else ()
+        self.tokenizer: Tokenizer = make_tokenizer(tokenizer, texts)
+        self.render_mode = render_mode
+        self._turns, self._reward, self._limits = turns, reward, limits
+        self._lengths = prompt_length, program_length, feedback_length if turns > 1 else 0
+        self._desk = Desk.shared(executor, executors)
+        self._recall = self._desk.memory(memory) if memory is not None else None
+        self._recalled = recall
+        self._parts = observation == "parts"
+        self._size = self.tokenizer.size + OWN
+        turn = program_length + feedback_length + 2 if turns > 1 else program_length
+        self._places = prompt_length + 1 + turns * turn
+        self.observation_space = self._make_space()
+        self.action_space = spaces.Discrete(self.tokenizer.size + 1)
+        self._ticket = -1
+        self._closed = False
+
+    # ------------------------------------------------------------------ episodes
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Draw a problem; `options={"problem": name}` asks for one."""
+        super().reset(seed=seed)
+        self._ticket = -1
+        wanted = (options or {}).get("problem")
+        first = int(self.np_random.integers(len(self.problems)))
+        self.problem = self.problems.get(self._desk, first, wanted)
+        prompt = self.tokenizer.encode(self._prompt())[-self._lengths[0] :]
+        self._sequence = [token + OWN for token in prompt] + [WRITE]
+        self._shown = len(prompt)
+        self._written: list[int] = []
+        self._feedback: list[int] = []
+        self._turn = 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> Step:
+        """Write a token; wait for the tests, if it was the last."""
+        self.begin_step(action)
+        while (result := self.poll()) is None:
+            time.sleep(PAUSE)
+        return result
+
+    def begin_step(self, action: int) -> None:
+        """Write a token, or hand the program in."""
+        token = int(action)
+        ends = token == self.tokenizer.size
+        if not ends:
+            self._written.append(token)
+            self._sequence.append(token + OWN)
+            ends = len(self._written) == self._lengths[1]
+        else:
+            self._sequence.append(END)
+        if ends:
+            self._hand_in()
+
+    def poll(self) -> Step | None:
+        """What the step gave; None while the program runs."""
+        if self._ticket < 0:
+            return self._observe(), 0.0, False, False, {}
+        grade = self._desk.result(self._ticket)
+        if grade is None:
+            return None
+        self._ticket = -1
+        return self._judge(grade)
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """All tokens, always: what is no program is the tests' matter."""
+        return np.ones(self.tokenizer.size + 1, np.bool_)
+
+    def render(self) -> Any:
+        """The problem, and what is written."""
+        return f"{self.problem.prompt}\n{self.program}"
+
+    def close(self) -> None:
+        """Let go of the executors, once."""
+        if not self._closed:
+            self._closed = True
+            self._desk.leave()
+
+    @property
+    def program(self) -> str:
+        """What was written this turn, as source."""
+        return self.problem.source(self.tokenizer.decode(self._written))
+
+    # ------------------------------------------------------------------ judging
+
+    @property
+    def _last_turn(self) -> bool:
+        return self._turn + 1 == self._turns or self.problem.public is None
+
+    def _hand_in(self) -> None:
+        """Have it graded: by hidden tests in the last turn, else first by those that are told."""
+        public = self.problem.public
+        task = self.problem.hidden if self._last_turn or public is None else public
+        self._hidden = task is self.problem.hidden
+        self._ticket = self._desk.submit(self.program, task)
+
+    def _judge(self, grade: Grade) -> Step | None:
+        if self._hidden:
+            return self._finish(grade)
+        if grade.verdict == "passed":  # of those that are told: now those that decide
+            self._hidden = True
+            self._ticket = self._desk.submit(self.program, self.problem.hidden)
+            return self.poll()
+        told = self.tokenizer.encode(f"{grade.verdict}: {grade.message}")[: self._lengths[2]]
+        self._feedback = [token + OWN for token in told]
+        self._sequence += [TOLD, *self._feedback, WRITE]
+        self._written, self._turn = [], self._turn + 1
+        return self._observe(), 0.0, False, False, {}
+
+    def _finish(self, grade: Grade) -> Step:
+        info: dict[str, Any] = {
+            "solved": float(grade.verdict == "passed"),
+            "fraction": grade.fraction,
+            "turns": float(self._turn + 1),
+            "cpu_seconds": grade.execution.cpu_seconds,
+            **{f"verdict_{name}": float(name == grade.verdict) for name in VERDICTS},
+        }
+        return self._observe(), self._worth(grade), True, False, info
+
+    def _worth(self, grade: Grade) -> float:
+        if self._reward == "all":
+            return float(grade.verdict == "passed")
+        if self._reward == "fraction":
+            return grade.fraction
+        paid = COMPILES if grade.verdict != "syntax" else 0.0
+        paid += RUNS if grade.verdict in ("passed", "wrong") else 0.0
+        return paid + (1.0 - COMPILES - RUNS) * grade.fraction
+
+    # ------------------------------------------------------------------ what is seen
+
+    def _prompt(self) -> str:
+        """The problem's, behind programs that solved others like it."""
+        if self._recall is None:
+            return self.problem.prompt
+        like = self._recall(self.problem.prompt, self.problem.name, self._recalled)
+        return "\n".join([*like, self.problem.prompt])
+
+    def _make_space(self) -> spaces.Space[Any]:
+        if not self._parts:
+            return spaces.MultiDiscrete([self._size] * self._places)
+        found: dict[str, spaces.Space[Any]] = {}
+        for name, length in zip(("prompt", "program", "feedback"), self._lengths, strict=True):
+            if length:
+                found[name] = spaces.MultiDiscrete([self._size] * length)
+                found[f"{name}_length"] = spaces.Discrete(length + 1)
+        return spaces.Dict(found)
+
+    def _observe(self) -> Any:
+        if not self._parts:
+            return _filled(self._sequence, self._places)
+        written = [token + OWN for token in self._written]
+        parts = self._sequence[: self._shown], written, self._feedback
+        found: dict[str, Any] = {}
+        names = ("prompt", "program", "feedback")
+        for name, length, part in zip(names, self._lengths, parts, strict=True):
+            if length:
+                found[name], found[f"{name}_length"] = _filled(part, length), len(part)
+        return found
+
+
+def _filled(tokens: Sequence[int], places: int) -> Tokens:
+    found = np.zeros(places, np.int64)
+    found[: len(tokens)] = tokens
+    return found
+
+
+def _check_choices(**given: str) -> None:
+    allowed = {
+        "split": ("train", "held_out", "all"),
+        "reward": ("all", "fraction", "shaped"),
+        "observation": ("sequence", "parts"),
+    }
+    for name, value in given.items():
+        if value not in allowed[name]:
+            raise UsageError(f"{name}: given {value!r}; allowed: {', '.join(allowed[name])}.")
+
+
+def _check_numbers(**given: int) -> None:
+    for name, value in given.items():
+        if value < 1:
+            raise UsageError(f"{name}: given {value}; allowed: 1 or more.")

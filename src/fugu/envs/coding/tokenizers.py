@@ -1,0 +1,135 @@
+"""Texts as tokens: bytes, or pairs of them that often stand together."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fugu.core.errors import MissingExtraError, UsageError
+
+
+class Tokenizer(Protocol):
+    """Texts to numbers below `size`, and back."""
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are."""
+
+    def encode(self, text: str) -> list[int]:
+        """A text as tokens."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens; what is none in the middle of a character becomes U+FFFD."""
+
+
+class ByteTokenizer:
+    """Each byte of a text is a token.
+
+    >>> ByteTokenizer().decode(ByteTokenizer().encode("é"))
+    'é'
+    """
+
+    size = 256
+
+    def encode(self, text: str) -> list[int]:
+        """A text as tokens."""
+        return list(text.encode("utf-8", "replace"))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+        return bytes(tokens).decode("utf-8", "replace")
+
+
+class LetterTokenizer:
+    """A few letters, each a token: the smallest table that a family of problems needs.
+
+    >>> LetterTokenizer("ab+").encode("a+b")
+    [0, 2, 1]
+    """
+
+    def __init__(self, letters: str) -> None:
+        self._letters = letters
+        self._numbers = {letter: number for number, letter in enumerate(letters)}
+
+    @property
+    def size(self) -> int:
+        """How many letters."""
+        return len(self._letters)
+
+    def encode(self, text: str) -> list[int]:
+        """A text as tokens; letters that are none of these are left out."""
+        return [self._numbers[letter] for letter in text if letter in self._numbers]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+        return "".join(self._letters[token] for token in tokens)
+
+
+class PairTokenizer:
+    """Byte-level BPE of the `tokenizers` package."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int = 1024) -> PairTokenizer:
+        """Learn the pairs of some texts."""
+        if size < 256:
+            raise UsageError(f"size: given {size}; allowed: 256, one for each byte, or more.")
+        package = _package()
+        made = package.ByteLevelBPETokenizer()
+        made.train_from_iterator(texts, vocab_size=size, show_progress=False)
+        return cls(made)
+
+    @classmethod
+    def load(cls, path: str | Path) -> PairTokenizer:
+        """One that was saved, or any file of the `tokenizers` package."""
+        return cls(_package().Tokenizer.from_file(str(path)))
+
+    def save(self, path: str | Path) -> None:
+        """Keep it in a file."""
+        self._tokenizer.save(str(path))
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are."""
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """A text as tokens."""
+        return list(self._tokenizer.encode(text).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+        return str(self._tokenizer.decode(list(tokens)))
+
+
+def make_tokenizer(name: str, texts: Iterable[str] = ()) -> Tokenizer:
+    """A tokenizer by name.
+
+    Args:
+        name: "bytes"; "bpe" or "bpe:SIZE", learned from the texts; "letters:abc"; or the path of a
+            file.
+        texts: What pairs are learned from.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "bytes" and not rest:
+        return ByteTokenizer()
+    if kind == "letters" and rest:
+        return LetterTokenizer(rest)
+    if kind == "bpe" and (not rest or rest.isdigit()):
+        return PairTokenizer.train(texts, int(rest or 1024))
+    if Path(name).is_file():
+        return PairTokenizer.load(name)
+    raise UsageError(
+        f"tokenizer: given {name!r}; allowed: bytes, bpe, bpe:SIZE, letters:abc, or a file."
+    )
+
+
+def _package() -> Any:
+    try:
+        return importlib.import_module("tokenizers")
+    except ModuleNotFoundError:
+        raise MissingExtraError("tokenizers", "coding") from None
