@@ -68,15 +68,7 @@ class TokenCore(Core):
 
         Each episode of a row is computed once, over its last sequence.
         """
-        tokens = hidden
-        rows, steps = tokens.shape[:2]
-        ends = torch.ones(rows, steps, dtype=torch.bool, device=tokens.device)
-        ends[:, :-1] = resets[:, 1:].to(tokens.device, torch.bool)
-        counts = lengths(tokens)
-        # What follows an episode's last step in a padded row is empty: it is an end as well.
-        ends[:, :-1] |= counts[:, 1:] < counts[:, :-1]
-        sequences = tokens[ends]  # [episodes, length]
-        owner = (ends.flatten().cumsum(0) - ends.flatten().long()).view(rows, steps)
+        sequences, owner, counts = last_sequences(hidden, resets)
         longest = int(counts.max()) + 1
         outputs = self._whole(sequences[:, : longest - 1])
         return outputs[owner, counts]
@@ -173,6 +165,23 @@ def lengths(tokens: Tensor) -> Tensor:
     [2, 0, 1]
     """
     return (tokens != 0).long().cumprod(-1).sum(-1)
+
+
+def last_sequences(tokens: Tensor, resets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The episodes in segments of tokens `[rows, time, length]`.
+
+    Returns:
+        the last sequence of each episode `[episodes, length]`; whose episode each step is of, and
+        how many tokens stand there, `[rows, time]`.
+    """
+    rows, steps = tokens.shape[:2]
+    ends = torch.ones(rows, steps, dtype=torch.bool, device=tokens.device)
+    ends[:, :-1] = resets[:, 1:].to(tokens.device, torch.bool)
+    counts = lengths(tokens)
+    # What follows an episode's last step in a padded row is empty: it is an end as well.
+    ends[:, :-1] |= counts[:, 1:] < counts[:, :-1]
+    owner = (ends.flatten().cumsum(0) - ends.flatten().long()).view(rows, steps)
+    return tokens[ends], owner, counts
 
 
 def make_token_parts(layout: Layout, hidden_size: int, layers: int) -> tuple[nn.Module, Core]:

@@ -1,0 +1,246 @@
+"""Causal language models of Hugging Face and their tokenizers, from files; nothing is downloaded.
+
+`fugu.policies.language_policy` makes policies of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fugu.core.errors import MissingExtraError, UsageError
+
+EXTRA = "lm"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A model and its tokenizer.
+
+    Attributes:
+        model: A causal LM of `transformers`, with adapters of `peft` or without.
+        tokenizer: Its own, of `transformers`; None if it came without one.
+    """
+
+    model: Any
+    tokenizer: Any = None
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        max_tokens: int = 64,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """What the model writes behind each prompt, until it ends or `max_tokens` are written.
+
+        Args:
+            prompts: Texts, of any lengths.
+            max_tokens: Of each answer.
+            temperature: What logits are divided by before a token is drawn; 0 takes the likeliest.
+            seed: Of the draws; the same one gives the same answers.
+        """
+        if max_tokens < 1 or not temperature >= 0.0:
+            raise UsageError(
+                f"generate: given max_tokens={max_tokens}, temperature={temperature}; allowed: 1 "
+                "or more, and 0 or more."
+            )
+        if not prompts:
+            return []
+        device, end = self.model.device, self.model.generation_config.eos_token_id
+        end = self._tokenizer.eos_token_id if end is None else end
+        padding = self._padding
+        ids, there = _table([self.prompt_ids(text) for text in prompts], padding, left=True)
+        drawn = {"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            written = self.model.generate(
+                input_ids=ids.to(device),
+                attention_mask=there.to(device),
+                max_new_tokens=max_tokens,
+                do_sample=bool(drawn),
+                eos_token_id=end,
+                pad_token_id=padding,
+                **drawn,
+            )
+        answers = written[:, ids.shape[1] :]
+        return list(self._tokenizer.batch_decode(answers, skip_special_tokens=True))
+
+    def log_probabilities(self, prompts: Sequence[str], completions: Sequence[str]) -> list[Tensor]:
+        """Of each token of the completions behind their prompts; gradients flow."""
+        if len(prompts) != len(completions):
+            raise UsageError(
+                f"completions: given {len(completions)} for {len(prompts)} prompts; allowed: one "
+                "for each."
+            )
+        if not prompts:
+            return []
+        heads = [self.prompt_ids(text) for text in prompts]
+        tails = [self.ids(text) for text in completions]
+        rows = [head + tail for head, tail in zip(heads, tails, strict=True)]
+        ids, there = _table(rows, self._padding, left=False)
+        device = self.model.device
+        logits = self.model(input_ids=ids.to(device), attention_mask=there.to(device)).logits
+        found = []
+        for row, head, tail in zip(logits, heads, tails, strict=True):
+            first = len(head) - 1  # the place before the first token of the completion
+            logs = torch.log_softmax(row[first : first + len(tail)].float(), -1)
+            wanted = torch.tensor(tail, dtype=torch.int64, device=device).unsqueeze(-1)
+            found.append(logs.gather(-1, wanted).squeeze(-1))
+        return found
+
+    # ------------------------------------------------------------------ tokens
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text, and no more."""
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """The tokens of a text that begins a sequence, as the tokenizer begins one."""
+        found = [*_opening(self._tokenizer), *self.ids(text)]
+        if not found:
+            raise UsageError(
+                "prompts: given an empty one, and the tokenizer begins sequences with nothing; "
+                "allowed: a text."
+            )
+        return found
+
+    def save_tokenizer(self, path: str | Path) -> Path:
+        """Write a file for `CodingEnv(tokenizer=path)`, which then has the model's own tokens.
+
+        What the tokenizer puts before and behind a text is left out: the policy begins sequences.
+        """
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise UsageError(
+                f"tokenizer: given {type(self._tokenizer).__name__}, which is written in Python; "
+                "allowed: one of the `tokenizers` package. Load it with use_fast=True."
+            )
+        content = json.loads(backend.to_str())
+        content |= {"post_processor": None, "truncation": None, "padding": None}
+        Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        return Path(path)
+
+    @property
+    def start(self) -> int | None:
+        """The token that begins every sequence; None if none does."""
+        opening = _opening(self.tokenizer) if self.tokenizer is not None else []
+        return opening[0] if opening else None
+
+    @property
+    def _tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise UsageError("tokenizer: given none; allowed: the model's own, for texts.")
+        return self.tokenizer
+
+    @property
+    def _padding(self) -> int:
+        """What fills rows up; it is masked, so any token will do."""
+        padding = self._tokenizer.pad_token_id
+        return int(padding) if padding is not None else 0
+
+
+def load_language_model(path: str | Path, *, dtype: torch.dtype = torch.float32) -> LanguageModel:
+    """A model and its tokenizer from a folder that `save_pretrained` wrote, or from a GGUF file.
+
+    Args:
+        path: Here on this machine: nothing is downloaded.
+        dtype: Of the weights; those of a GGUF file are unpacked to it, and can be trained.
+    """
+    package = import_extra("transformers")
+    place = Path(path).expanduser().resolve()
+    options: dict[str, Any] = {"local_files_only": True}
+    if place.is_file() and place.suffix == ".gguf":
+        import_extra("gguf")
+        options["gguf_file"], folder = place.name, place.parent
+        has_tokenizer = True
+    elif (place / "config.json").is_file():
+        folder, has_tokenizer = place, any((place / name).is_file() for name in TOKENIZER_FILES)
+    else:
+        raise UsageError(
+            f"model: given {str(path)!r}, where no model is; allowed: a folder with a config.json, "
+            "as save_pretrained writes it, or a .gguf file. Nothing is downloaded: put it there."
+        )
+    try:
+        model = package.AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, **options)
+        tokenizer = None
+        if has_tokenizer:
+            tokenizer = package.AutoTokenizer.from_pretrained(str(folder), **options)
+    except Exception as error:  # a broken file breaks its reader in many ways
+        raise UsageError(
+            f"model: given {str(path)!r}, which transformers cannot read ({_first_line(error)}); "
+            "allowed: a causal language model with its weights."
+        ) from error
+    return LanguageModel(model.eval(), tokenizer)
+
+
+def take_language_model(model: Any, tokenizer: Any = None) -> LanguageModel:
+    """A model of one's own: read from a path, or the copy of one, which stays as it is."""
+    if isinstance(model, str | Path):
+        found = load_language_model(model)
+    else:
+        given = model if isinstance(model, LanguageModel) else LanguageModel(model)
+        found = LanguageModel(copy.deepcopy(given.model), given.tokenizer)
+    return LanguageModel(found.model, tokenizer if tokenizer is not None else found.tokenizer)
+
+
+def add_lora(model: Any, lora: Any) -> Any:
+    """The model with adapters, which alone are trained.
+
+    Args:
+        model: It is changed.
+        lora: A `peft.LoraConfig`, or settings of one.
+    """
+    package = import_extra("peft")
+    try:
+        if isinstance(lora, Mapping):
+            lora = package.LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+        return package.get_peft_model(model, copy.deepcopy(lora))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"lora: given {lora!r}, which peft refuses ({_first_line(error)}); allowed: a "
+            "peft.LoraConfig or settings of one, such as {'r': 8, 'lora_alpha': 16}."
+        ) from error
+
+
+def import_extra(package: str) -> Any:
+    """A package of the extra, or the error that names it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        raise MissingExtraError(package, EXTRA) from None
+
+
+def _opening(tokenizer: Any) -> list[int]:
+    """What a tokenizer begins every sequence with: its BOS token, or nothing."""
+    found = list(tokenizer("")["input_ids"])[:1]
+    return found if found and found[0] == tokenizer.bos_token_id else []
+
+
+def _table(rows: Sequence[list[int]], padding: int, *, left: bool) -> tuple[Tensor, Tensor]:
+    """Rows of tokens side by side, and where there are some, both `[rows, longest]`.
+
+    >>> [part.tolist() for part in _table([[5], [6, 7]], 0, left=True)]
+    [[[0, 5], [6, 7]], [[0, 1], [1, 1]]]
+    """
+    longest = max(map(len, rows))
+    ids = torch.full((len(rows), longest), padding, dtype=torch.int64)
+    there = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        part = slice(longest - len(row), None) if left else slice(len(row))
+        ids[i, part], there[i, part] = torch.tensor(row, dtype=torch.int64), 1
+    return ids, there
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
