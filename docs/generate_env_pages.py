@@ -26,6 +26,7 @@ KINDS = {
     "Games": "breakout pong snake tetris game2048 connect4 maze minesweeper",
     "Several agents": "simple_spread speaker_listener predator_prey warehouse",
     "Safety": "hazard_grid constrained_cartpole point_goal",
+    "Programs": "list_dsl brainf",
 }
 STEPS = 40  # of chance before a picture is taken
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32")

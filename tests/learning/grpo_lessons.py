@@ -44,11 +44,13 @@ SEQUENCES = {
     "train": {
         "teams": 16,
         "length": "group",
+        "normalise_std": False,
         "clip_high": 0.28,
-        "learning_rate": 0.0005,
+        "learning_rate": 0.001,
         "epochs": 2,
         "minibatches": 2,
         "entropy_coefficient": 0.05,
+        "final_entropy_coefficient": 0.0,
     },
 }
 
