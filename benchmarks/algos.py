@@ -45,7 +45,7 @@ class AlgosOptions(Options):
 
 
 def race(bench: Bench, row: str, peer: str, unit: str, **settings: Any) -> list[Claim]:
-    """fugu against one peer."""
+    """Time fugu against one peer."""
     entries = {
         "fugu": Entry("fugu", {"row": row, **settings}, "learners/time_fugu"),
         peer: Entry(peer, {"row": row, **settings}, f"learners/time_{peer}"),
@@ -89,7 +89,7 @@ def decision_transformer(bench: Bench) -> list[Claim]:
 
 
 def alone(bench: Bench, row: str) -> list[Claim]:
-    """fugu against the machine."""
+    """Time fugu against the machine."""
     entries = {
         "fugu": Entry("fugu", {"row": row}, "learners/time_fugu"),
         "matrix products": Entry("fugu", {}, "training/measure_machine"),

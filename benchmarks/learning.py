@@ -105,8 +105,12 @@ ACROBOT = Lesson("Acrobot-v1", 500_000, SERIAL, judged_on="Acrobot-v1")
 HOPPER = Lesson("Hopper-v5", 1_000_000, MUJOCO, judged_on="Hopper-v5")
 PENDULUM = Lesson("InvertedPendulum-v5", 1_000_000, MUJOCO, judged_on="InvertedPendulum-v5")
 MASKED = Lesson("learning_envs:MaskedCartPole", 500_000, {**SERIAL, "policy": {"core": "lstm"}})
-STALE = Lesson("cartpole", 500_000, circumstance=stale_actor)
-PASSWORD = Lesson("password", 300_000, {"env_kwargs": {"length": 6}, "train": {"alpha": 0.8}})
+STALE = Lesson("cartpole", 500_000, {"train": {"learning_rate": 0.006}}, stale_actor)
+PASSWORD = Lesson(
+    "password",
+    300_000,
+    {"env_kwargs": {"length": 8}, "train": {"alpha": 0.8}, "vec": {"num_envs": 32}},
+)
 MUON = Lesson("breakout", 4_000_000, {"train": {"optimiser": "muon", "learning_rate": 0.005}})
 FAULTS = Lesson(
     "learning_envs:CrashingCartPole",
