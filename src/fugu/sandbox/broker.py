@@ -84,13 +84,19 @@ class Broker:
         while True:
             ready, _, _ = select.select([self._connection], [], [], _LOOK)
             if ready:
-                piece = self._connection.recv(1 << 20)
+                piece = self._read()
                 if not piece:
                     break
                 for message in inbox.feed(piece):
                     self._take(message)
             self._watch()
         self._leave()
+
+    def _read(self) -> bytes:
+        try:
+            return self._connection.recv(1 << 20)
+        except ConnectionError:  # closed with our answers unread
+            return b""
 
     def _take(self, message: tuple[Any, ...]) -> None:
         if message[0] == "task":
