@@ -49,6 +49,10 @@ class Desk:
         found: Grade | None = self._pool.result(ticket)
         return found
 
+    def forget(self, ticket: int) -> None:
+        """Nobody will ask for it."""
+        self._pool.forget(ticket)
+
     def run(self, program: Program | str, inputs: Inputs, limits: Limits) -> Execution:
         """Run a program and wait for it."""
         return self._pool.run(program, inputs, limits)

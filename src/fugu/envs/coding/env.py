@@ -109,7 +109,7 @@ class CodingEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Draw a problem; `options={"problem": name}` asks for one."""
         super().reset(seed=seed)
-        self._ticket = -1
+        self._forget()
         wanted = (options or {}).get("problem")
         first = int(self.np_random.integers(len(self.problems)))
         self.problem = self.problems.get(self._desk, first, wanted)
@@ -163,6 +163,7 @@ class CodingEnv(gymnasium.Env[Any, Any]):
         """Let go of the executors, once."""
         if not self._closed:
             self._closed = True
+            self._forget()
             self._desk.leave()
 
     @property
@@ -171,6 +172,12 @@ class CodingEnv(gymnasium.Env[Any, Any]):
         return self.problem.source(self.tokenizer.decode(self._written))
 
     # ------------------------------------------------------------------ judging
+
+    def _forget(self) -> None:
+        """Nobody asks for a program that was left behind."""
+        if self._ticket >= 0:
+            self._desk.forget(self._ticket)
+        self._ticket = -1
 
     @property
     def _last_turn(self) -> bool:
