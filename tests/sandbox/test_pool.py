@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,14 +146,13 @@ def test_a_check_that_hangs_is_given_up_and_the_others_go_on() -> None:
         assert eventually(lambda: pool.poll() == [] and pool.respawns == 1)
 
 
-def of_this_file(case: Case, answer: Any) -> bool:
-    return True  # the broker cannot import it
-
-
-def test_a_mistake_of_a_checker_is_raised_to_its_owner() -> None:
+def test_a_mistake_of_a_checker_is_raised_to_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = types.ModuleType("nowhere_to_be_found")  # which the broker cannot import
+    exec("def checker(case, answer):\n    return True\n", nowhere.__dict__)
+    monkeypatch.setitem(sys.modules, "nowhere_to_be_found", nowhere)
     task = Task("double", "double", (Case((2,), 4),), checker=lambda case, answer: answer > 3)
     failing = Task("double", "double", (Case((2,), 4),), checker=lambda case, answer: 1 / 0 > 0)
-    unknown = Task("double", "double", (Case((2,), 4),), checker=of_this_file)
+    unknown = Task("double", "double", (Case((2,), 4),), checker=nowhere.checker)
     with ExecutorPool(workers=1) as pool:
         assert pool.grade([(RIGHT, task)])[0].verdict == "passed"
         with pytest.raises(SandboxError, match="ZeroDivisionError"):
