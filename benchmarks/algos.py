@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 import tyro
-from claims import Claim, Options, finish
-from racing import Bench, Entry, console, over, show, show_faults, text
-from rich.progress import Progress
+from claims import Claim, Options
+from racing import Bench, Entry, console, measure, over, show, show_faults, text
 
 from fugu.data.offline import Dataset
 from fugu.data.recording import record_episodes
@@ -116,19 +115,7 @@ ROWS: dict[str, Callable[[Bench], list[Claim]]] = {
 
 def main(options: AlgosOptions) -> None:
     """Measure and report."""
-    names = options.only or (("grpo",) if options.quick else tuple(ROWS))
-    unknown = set(names) - set(ROWS)
-    if unknown:
-        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {', '.join(ROWS)}")
-    claims: list[Claim] = []
-    with Progress(console=console, transient=True) as progress:
-        bench = Bench(options, progress)
-        for name in names:
-            claims += ROWS[name](bench)
-    left = [name for name in ROWS if name not in names]
-    if left:
-        console.print(f"not measured: {', '.join(left)}")
-    finish(claims, options)
+    measure(ROWS, options, options.only, quick=("grpo",))
 
 
 if __name__ == "__main__":

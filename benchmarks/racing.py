@@ -14,13 +14,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from claims import Options
+from claims import Claim, Options, finish
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -159,3 +159,25 @@ def text(figure: float | None, form: str = ",.0f") -> str:
 def over(ours: float | None, theirs: float | None) -> float | None:
     """A ratio, if both are known."""
     return ours / theirs if ours and theirs else None
+
+
+def measure(
+    rows: Mapping[str, Callable[[Bench], list[Claim]]],
+    options: Options,
+    only: Sequence[str],
+    quick: Sequence[str],
+) -> None:
+    """Measure rows, those of `only` or all (of a quick run, those of `quick`), and report."""
+    names = only or (quick if options.quick else tuple(rows))
+    unknown = set(names) - set(rows)
+    if unknown:
+        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {', '.join(rows)}")
+    claims: list[Claim] = []
+    with Progress(console=console, transient=True) as progress:
+        bench = Bench(options, progress)
+        for name in names:
+            claims += rows[name](bench)
+    left = [name for name in rows if name not in names]
+    if left:
+        console.print(f"not measured: {', '.join(left)}")
+    finish(claims, options)

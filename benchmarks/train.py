@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tyro
-from claims import Claim, Options, finish
-from racing import Bench, Entry, console, over, show, show_faults, text
-from rich.progress import Progress
+from claims import Claim, Options
+from racing import Bench, Entry, console, measure, over, show, show_faults, text
 
 COPIES = (8, 64, 1024)
 FLAGSHIP_COPIES = 2048
@@ -227,19 +226,7 @@ ROWS: dict[str, Callable[[Bench], list[Claim]]] = {
 
 def main(options: TrainOptions) -> None:
     """Measure and report."""
-    names = options.only or (QUICK if options.quick else tuple(ROWS))
-    unknown = set(names) - set(ROWS)
-    if unknown:
-        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {', '.join(ROWS)}")
-    claims: list[Claim] = []
-    with Progress(console=console, transient=True) as progress:
-        bench = Bench(options, progress)
-        for name in names:
-            claims += ROWS[name](bench)
-    left = [name for name in ROWS if name not in names]
-    if left:
-        console.print(f"not measured: {', '.join(left)}")
-    finish(claims, options)
+    measure(ROWS, options, options.only, quick=QUICK)
 
 
 if __name__ == "__main__":
