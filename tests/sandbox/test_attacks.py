@@ -23,6 +23,9 @@ WANTED = 30
 CASES: list[Any] = [
     pytest.param("zygote", {"jail": "none"}, id="zygote"),
     pytest.param("zygote", {"jail": "bubblewrap"}, id="zygote-in-bubblewrap"),
+    pytest.param(
+        "zygote", {"jail": "none", "native": False}, id="reference", marks=pytest.mark.slow
+    ),
     pytest.param("bubblewrap", {}, id="bubblewrap", marks=pytest.mark.slow),
 ]
 

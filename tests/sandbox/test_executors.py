@@ -22,20 +22,25 @@ BACKENDS = [
     )
     for name in WALLED
 ]
-WITH_UNSAFE = [*BACKENDS, "unsafe"]
+REFERENCE = "zygote, reference"  # its loop in Python
+WITH_UNSAFE = [*BACKENDS, REFERENCE, "unsafe"]
 SHORT = Limits(cpu_seconds=0.2, wall_seconds=30, memory=64 << 20, output=1 << 14, result=1 << 16)
 
 
 @pytest.fixture(scope="module", params=WITH_UNSAFE)
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    with make_executor(request.param) as made:
+    with _make(request.param) as made:
         yield made
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=[*BACKENDS, REFERENCE])
 def walled(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    with make_executor(request.param) as made:
+    with _make(request.param) as made:
         yield made
+
+
+def _make(name: Any) -> Executor:
+    return make_executor("zygote", native=False) if name == REFERENCE else make_executor(name)
 
 
 def is_honest(executor: Executor) -> bool:

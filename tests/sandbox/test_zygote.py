@@ -8,24 +8,27 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from sandbox_helpers import children, eventually, is_running
 
 from fugu.core.errors import UsageError
-from fugu.sandbox import Program, SandboxError, make_executor
+from fugu.sandbox import Program, SandboxError, launch, make_executor
 from fugu.sandbox.selftest import demand_walls, find_missing_walls
 from fugu.sandbox.single import UnsafeExecutor
 from fugu.sandbox.zygote import ZygoteExecutor
 
 DOUBLE = Program("def double(x): return 2 * x", "double")
+both_loops = pytest.mark.parametrize("native", [True, False], ids=["compiled", "reference"])
 needs_bubblewrap = pytest.mark.skipif(
     shutil.which("bwrap") is None, reason="bubblewrap is not installed here"
 )
 
 
-def test_it_survives_and_is_the_same_process() -> None:
-    with ZygoteExecutor() as zygote:
+@both_loops
+def test_it_survives_and_is_the_same_process(native: bool) -> None:
+    with ZygoteExecutor(native=native) as zygote:
         pid = zygote.pid
         for source in ("import os; os._exit(1)", "import os; os.abort()", "raise MemoryError"):
             assert zygote.run(source).verdict != "passed"
@@ -34,8 +37,9 @@ def test_it_survives_and_is_the_same_process() -> None:
         assert zygote.restarts == 0
 
 
-def test_it_is_started_anew_when_it_dies_between_programs() -> None:
-    with ZygoteExecutor(jail="none") as zygote:
+@both_loops
+def test_it_is_started_anew_when_it_dies_between_programs(native: bool) -> None:
+    with ZygoteExecutor(jail="none", native=native) as zygote:
         for _ in range(3):
             pid = zygote.pid
             os.kill(pid, signal.SIGKILL)
@@ -44,8 +48,9 @@ def test_it_is_started_anew_when_it_dies_between_programs() -> None:
         assert zygote.restarts == 3
 
 
-def test_it_is_started_anew_when_it_dies_under_a_program() -> None:
-    with ZygoteExecutor(jail="none") as zygote:
+@both_loops
+def test_it_is_started_anew_when_it_dies_under_a_program(native: bool) -> None:
+    with ZygoteExecutor(jail="none", native=native) as zygote:
         session = zygote.session(Program("import time\ndef f(s): time.sleep(s); return s", "f"))
         assert session.call((0,)).value == 0
         os.kill(zygote.pid, signal.SIGKILL)
@@ -62,9 +67,10 @@ def test_one_program_at_a_time() -> None:
         assert zygote.run(DOUBLE, [(1,)]).verdict == "passed"
 
 
-def test_close_leaves_no_process() -> None:
+@both_loops
+def test_close_leaves_no_process(native: bool) -> None:
     before = children()
-    zygote = ZygoteExecutor()
+    zygote = ZygoteExecutor(native=native)
     zygote.session(Program("def f():\n    while True: pass", "f"))
     started = children() - before
     assert started
@@ -91,6 +97,21 @@ def test_a_killed_trainer_leaves_no_process() -> None:
     trainer.kill()
     trainer.wait()
     assert eventually(lambda: not any(map(is_running, started)))
+
+
+def test_the_compiled_loop_is_there_and_used() -> None:
+    assert launch.find_loop() is not None
+    with ZygoteExecutor(jail="none") as zygote:
+        command = Path(f"/proc/{zygote.pid}/cmdline").read_bytes()
+    assert b"supervise.so" in command
+
+
+def test_a_list_that_two_calls_share_is_two_lists_in_the_sandbox() -> None:
+    shared = [1]
+    program = Program("def grow(items): items.append(0); return len(items)", "grow")
+    with ZygoteExecutor() as zygote:
+        outputs = zygote.run(program, [(shared,), (shared,)]).outputs
+    assert [outcome.value for outcome in outputs] == [2, 2]
 
 
 def test_walls_that_are_missing_are_named_and_refused() -> None:

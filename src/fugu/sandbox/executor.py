@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, ClassVar
 
 from fugu.core.errors import UsageError
 from fugu.sandbox.execution import Call, Execution, Inputs, Limits, Program
+from fugu.sandbox.guest.frames import Order
 from fugu.sandbox.session import Guest, OpenProgram, Request, Session
 
 DEFAULT_LIMITS = Limits()
+_ENVELOPE = 64  # bytes around an answer in a file
 
 
 class Executor(ABC):
@@ -98,16 +99,10 @@ def refuse(program: Program, limits: Limits) -> Execution | None:
     return Execution("refused", message=given)
 
 
-@functools.lru_cache(256)
-def pack_order(limits: Limits, scratch: int = 0, *, batch: bool = False) -> bytes:
+def pack_order(request: Request, limits: Limits, scratch: int = 0, *, batch: bool = False) -> bytes:
     """Limits as a guest takes them."""
-    order = {
-        "cpu": float(limits.cpu_seconds),
-        "wall": float(limits.wall_seconds),
-        "memory": limits.memory,
-        "output": limits.output,
-        "result": limits.result,
-        "scratch": scratch,
-        "batch": batch,
-    }
-    return json.dumps(order).encode()
+    file_bytes = max(limits.output, request.longest, scratch)
+    if batch:  # answers go into a file of memory
+        file_bytes = max(file_bytes, limits.result + _ENVELOPE * (2 + request.answers))
+    cpu, wall = limits.cpu_seconds, limits.wall_seconds
+    return Order(cpu, wall, limits.memory, file_bytes, limits.output, batch).pack()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ _BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from guest.serve import m
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # one program, one order of its sets; cleared at the start
 INSIDE = "/fugu"  # where the guest stands in a jail
 SCRATCH = "/scratch"
+_LOOP = "/fugu/supervise.so"
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache")
 
 
@@ -32,7 +34,27 @@ def bare(*arguments: str) -> list[str]:
     return _command(python(), str(GUEST.parent), arguments)
 
 
-def bubblewrap(*arguments: str, scratch: int = 0) -> list[str]:
+def zygote(control: int, *, jailed: bool, scratch: int, library: Path | None) -> list[str]:
+    """The command that starts a zygote which takes orders from a descriptor."""
+    arguments = ("serve", str(control), SCRATCH if scratch else "")
+    if jailed:
+        inside = _LOOP if library else ""
+        return bubblewrap(*arguments, inside, scratch=scratch, library=library)
+    return bare(*arguments, str(library or ""))
+
+
+@functools.cache
+def find_loop() -> Path | None:
+    """The compiled loop of a zygote; None where fugu was built without it."""
+    spec = importlib.util.find_spec("fugu._native")
+    folders = [Path(__file__).parent]
+    if spec is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).parent / "sandbox")  # apart when fugu is being edited
+    paths = (folder / "supervise.so" for folder in folders)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def bubblewrap(*arguments: str, scratch: int = 0, library: Path | None = None) -> list[str]:
     """The command that starts the guest in namespaces of its own, with little to see."""
     binary = shutil.which("bwrap")
     if binary is None:
@@ -51,6 +73,8 @@ def bubblewrap(*arguments: str, scratch: int = 0) -> list[str]:
         prefix = os.path.realpath(sys.base_prefix)
         command += ["--ro-bind", prefix, prefix]
     command += ["--ro-bind", str(GUEST), f"{INSIDE}/guest"]
+    if library:
+        command += ["--ro-bind", str(library), _LOOP]
     if scratch:
         command += ["--size", str(scratch), "--tmpfs", SCRATCH]
     command += ["--remount-ro", "/", "--chdir", "/", "--"]

@@ -25,11 +25,13 @@ from fugu.sandbox.execution import (
     as_calls,
     as_texts,
 )
-from fugu.sandbox.guest.codec import CodecError, TooLongError, decode, encode
+from fugu.sandbox.guest.codec import CodecError, TooLongError, decode
+from fugu.sandbox.guest.frames import pack
 from fugu.sandbox.line import Line
 
 GRACE = 5.0  # seconds that a guest may be late
 _ENVELOPE = 256  # bytes of a message around its answer
+_END = pack(("end",))
 
 
 class Guest(Protocol):
@@ -64,6 +66,8 @@ class Request:
     answers: int
     """How many it should give without further calls."""
     interactive: bool
+    longest: int
+    """Bytes of the longest standard input."""
 
     @classmethod
     def of(cls, program: Program, inputs: Inputs, limits: Limits, *, interactive: bool) -> Request:
@@ -78,7 +82,8 @@ class Request:
             "session": interactive,
             "result": limits.result,
         }
-        return cls(_encoded(request), len(calls) + len(texts), interactive)
+        longest = max((4 * len(text) for text in texts), default=0)
+        return cls(_encoded(request), len(calls) + len(texts), interactive, longest)
 
 
 class OpenProgram(Protocol):
@@ -157,7 +162,7 @@ class Session:
         if self._execution is not None:
             return self._execution
         if self._interactive and not self._over:
-            self._send(encode(("end",)))
+            self._send(_END)
         if not self._over:
             self._answer(only_end=True)
         report = self._guest.report(self._guest.settle) if self._leaving else None
@@ -288,7 +293,7 @@ class Session:
 
 def _encoded(value: object) -> bytes:
     try:
-        return encode(value)
+        return pack(value)
     except CodecError as error:
         raise UsageError(
             f"arguments of a program: given {error}; allowed: numbers, texts, bytes, None, and "

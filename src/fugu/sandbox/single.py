@@ -51,7 +51,7 @@ class SingleExecutor(Executor):
         )
         guest = SingleGuest(process)
         with contextlib.suppress(EOFError):  # the report will say why it does not read
-            guest.line.send(pack_order(limits), time.monotonic() + self.start_seconds)
+            guest.line.send(pack_order(request, limits), time.monotonic() + self.start_seconds)
         return guest
 
     def _environment(self) -> dict[str, str]:

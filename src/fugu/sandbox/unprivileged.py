@@ -81,5 +81,7 @@ def _copy_package(folder: Path) -> None:
     for part in _PARTS:
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / part, target / part, ignore=unwanted)
+    if loop := launch.find_loop():
+        shutil.copy(loop, target / "sandbox")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)

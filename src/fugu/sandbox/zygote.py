@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import shutil
@@ -34,13 +35,19 @@ class ZygoteExecutor(Executor):
     Args:
         jail: Whether the zygote itself stands in bubblewrap; `auto`: where it works.
         scratch: Bytes of a temporary folder that programs may write in; needs bubblewrap.
+        native: Whether the zygote's loop is the compiled one, where there is one.
         missing_walls: Whether to run although the self-test finds a wall missing.
     """
 
     name: ClassVar[str] = "zygote"
 
     def __init__(
-        self, *, jail: Jail = "auto", scratch: int = 0, missing_walls: bool = False
+        self,
+        *,
+        jail: Jail = "auto",
+        scratch: int = 0,
+        native: bool = True,
+        missing_walls: bool = False,
     ) -> None:
         if sys.platform != "linux":
             raise SandboxError(
@@ -48,6 +55,7 @@ class ZygoteExecutor(Executor):
                 "Choose the backend docker, or monty."
             )
         self._scratch = scratch
+        self._loop = launch.find_loop() if native and not scratch else None
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._busy = self._closed = False
@@ -103,11 +111,9 @@ class ZygoteExecutor(Executor):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REPORT)
-        arguments = ("serve", str(theirs.fileno()), launch.SCRATCH if self._scratch else "")
-        if jail == "bubblewrap":
-            command = launch.bubblewrap(*arguments, scratch=self._scratch)
-        else:
-            command = launch.bare(*arguments)
+        command = launch.zygote(
+            theirs.fileno(), jailed=jail == "bubblewrap", scratch=self._scratch, library=self._loop
+        )
         with theirs:
             self._process = subprocess.Popen(
                 command,
@@ -123,7 +129,7 @@ class ZygoteExecutor(Executor):
         with contextlib.suppress(EOFError):
             hello = self._message(_START)
             if hello is not None:
-                self.granted = hello["granted"]
+                self.granted = json.loads(hello)
                 return
         raise SandboxError(f"the zygote does not start: {self._last_words()}")
 
@@ -146,12 +152,12 @@ class ZygoteExecutor(Executor):
             )
         if not request.interactive and len(request.payload) <= _MOST_IN_ORDER:
             answers = os.memfd_create("answers")
-            order = pack_order(limits, self._scratch, batch=True)
-            self._order(order + b"\n" + request.payload, answers)
+            order = pack_order(request, limits, self._scratch, batch=True)
+            self._order(order + request.payload, answers)
             return _BatchGuest(self, _Recorded(self, answers))
         ours, theirs = socket.socketpair()
         with theirs:
-            self._order(pack_order(limits, self._scratch) + b"\n", theirs.fileno())
+            self._order(pack_order(request, limits, self._scratch), theirs.fileno())
         descriptor = ours.detach()
         return _ZygoteGuest(self, Line(descriptor, descriptor))
 
@@ -175,18 +181,19 @@ class ZygoteExecutor(Executor):
         if self._control is None:
             return {"killed": "lost"}
         try:
-            report = self._message(patience)
+            message = self._message(patience)
         except EOFError:
             self.abandon()
             return {"killed": "lost"}
-        if report is None:
+        if message is None:
             return None
+        report = unpack_report(message)
         self._busy = False
         if report["left"]:  # something in the scratch folder: a new zygote has a new one
             self._close()
         return report
 
-    def _message(self, patience: float) -> dict[str, Any] | None:
+    def _message(self, patience: float) -> bytes | None:
         """The next message; None if there is none in time, EOFError once there will be none."""
         assert self._control is not None
         poller = select.poll()
@@ -199,7 +206,7 @@ class ZygoteExecutor(Executor):
             size = 0
         if not size:
             raise EOFError
-        return unpack_report(bytes(memoryview(self._buffer)[:size]))
+        return bytes(memoryview(self._buffer)[:size])
 
     def stop_program(self) -> None:
         """Kill the program that runs."""

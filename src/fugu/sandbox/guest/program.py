@@ -20,6 +20,7 @@ Write = Callable[[bytes], None]
 Read = Callable[[], Any]
 _NAME = "<program>"
 _TEXT = 2000  # characters of an error that are told
+_LOADED, _END = encode(("loaded",)), encode(("end",))
 _NO_MEMORY = encode(("memory",))  # made while there is some
 _WHILE_COMPILING = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
 
@@ -37,7 +38,7 @@ def execute(request: dict[str, Any], read: Read, write: Write) -> None:
         _script(code, request, write)
     sys.stdout.flush()
     sys.stderr.flush()
-    write(encode(("end",)))
+    write(_END)
 
 
 def _call(code: types.CodeType, request: dict[str, Any], read: Read, write: Write) -> None:
@@ -54,7 +55,7 @@ def _call(code: types.CodeType, request: dict[str, Any], read: Read, write: Writ
         kind, text = ("NameError", f"it defines no {entry}") if missing else _describe(error)
         write(encode(("failed", kind, text)))
         return
-    write(encode(("loaded",)))
+    write(_LOADED)
     for args, kwargs in request["calls"]:
         write(_answer(functools.partial(function, *args, **kwargs), most))
     while request["session"]:
@@ -67,7 +68,7 @@ def _call(code: types.CodeType, request: dict[str, Any], read: Read, write: Writ
 
 def _script(code: types.CodeType, request: dict[str, Any], write: Write) -> None:
     """Run the program once for each standard input; what it prints is its answer."""
-    write(encode(("loaded",)))
+    write(_LOADED)
     for text in request["stdin"]:
         os.ftruncate(0, 0)
         os.pwrite(0, text.encode("utf-8", "surrogateescape"), 0)

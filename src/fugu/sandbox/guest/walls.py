@@ -74,7 +74,8 @@ def lock(prepared: bytes) -> None:
     """Take away from this process what only the zygote needs."""
     if prepared:
         own = struct.pack("<I", os.getpid())
-        _seccomp(prepared.replace(struct.pack("<I", _SOME_PID), own))
+        if not _seccomp(prepared.replace(struct.pack("<I", _SOME_PID), own)):
+            raise OSError(ctypes.get_errno(), "no filter")
 
 
 def fork() -> int:
