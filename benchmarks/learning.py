@@ -111,7 +111,7 @@ PASSWORD = Lesson(
     300_000,
     {"env_kwargs": {"length": 8}, "train": {"alpha": 0.8}, "vec": {"num_envs": 32}},
 )
-MUON = Lesson("breakout", 4_000_000, {"train": {"optimiser": "muon", "learning_rate": 0.005}})
+MUON = Lesson("breakout", 4_000_000, {"train": {"optimiser": "muon", "learning_rate": 0.01}})
 FAULTS = Lesson(
     "learning_envs:CrashingCartPole",
     200_000,
@@ -156,7 +156,7 @@ DREAMER = Lesson(
     judged_on="CartPole-v1",
 )
 UNTRAINED = {"learning_rate": 0.0}
-ADAMW = {"optimiser": "adamw", "learning_rate": 0.003}
+ADAMW = {"optimiser": "adamw", "learning_rate": 0.006}
 INFINITE = {"rho_clip": math.inf, "c_clip": math.inf}
 
 CUT = "PPO, its traces cut where episodes end"
