@@ -1,0 +1,99 @@
+"""Where a sweep is kept: Optuna's journal in its folder, or any database that Optuna takes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import optuna
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.study import Study, StudyDirection
+
+from fugu.core.errors import UsageError
+from fugu.sweep.plan import Plan
+
+JOURNAL = "journal.log"
+PLAN = "fugu_plan"  # the attribute of a study that holds what the sweep is
+
+
+def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
+    """The storage of a sweep: the database of the URL, or the journal in the folder."""
+    if url is None:
+        # An absolute path: where the lock points to must exist, from anywhere.
+        path = str((folder / JOURNAL).resolve())
+        lock = JournalFileOpenLock(path)
+        mend_journal(Path(path), lock)
+        return JournalStorage(JournalFileBackend(path, lock_obj=lock))
+    try:
+        return RDBStorage(url)
+    except Exception as error:  # of whatever driver the URL names
+        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(
+            f"storage: given {url!r}, which cannot be opened ({line}); allowed: a URL that Optuna "
+            "takes, such as sqlite:///sweep.db or postgresql://user@host/name."
+        ) from None
+
+
+def mend_journal(path: Path, lock: JournalFileOpenLock) -> bool:
+    """Cut off a last line without its end, which a process that was killed left; True if so.
+
+    Optuna would append to it, and could read nothing of the journal from then on.
+    """
+    if not path.exists():
+        return False
+    lock.acquire()
+    try:
+        with path.open("rb+") as file:
+            text = file.read()
+            whole = text.rfind(b"\n") + 1
+            file.truncate(whole)
+            return whole < len(text)
+    finally:
+        lock.release()
+
+
+def create_study(storage: BaseStorage, plan: Plan) -> Study:
+    """A new study that holds the plan.
+
+    Raises:
+        UsageError: There is one of that name.
+    """
+    up, down = StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE
+    try:
+        study = optuna.create_study(
+            study_name=plan.name,
+            storage=storage,
+            directions=[up if plan.search.maximise else down, down],
+        )
+    except optuna.exceptions.DuplicatedStudyError:
+        raise UsageError(
+            f"name: given {plan.name!r}, which is taken; allowed: a new name, or "
+            f"fugu sweep --resume {plan.name}."
+        ) from None
+    with warnings.catch_warnings():  # marked as experimental
+        warnings.simplefilter("ignore")
+        study.set_metric_names([plan.search.metric, plan.search.cost])
+    study.set_user_attr(PLAN, plan.to_json())
+    return study
+
+
+def load_study(storage: BaseStorage, name: str) -> tuple[Study, Plan]:
+    """The study of that name, and its plan.
+
+    Raises:
+        UsageError: There is none, or it is no sweep of ours.
+    """
+    try:
+        study = optuna.load_study(study_name=name, storage=storage)
+    except KeyError:
+        names = ", ".join(optuna.get_all_study_names(storage)) or "none"
+        raise UsageError(
+            f"resume: given {name!r}, which the storage does not have; allowed: {names}."
+        ) from None
+    if PLAN not in study.user_attrs:
+        raise UsageError(
+            f"resume: given {name!r}, a study that fugu sweep did not begin, or that was killed "
+            "before it had; allowed: one that it did. Begin a new one by another name."
+        )
+    return study, Plan.from_json(study.user_attrs[PLAN])

@@ -1,0 +1,168 @@
+"""Ranges: read from TOML and flags, drawn by Optuna, decoded to settings, and back."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from fugu import native
+from fugu.core.config import from_flags
+from fugu.core.errors import UsageError
+from fugu.core.toml import dump_toml
+from fugu.sweep.ranges import Range, read_range, read_ranges
+from fugu.sweep.space import make_space, nested, restore_space
+from fugu.training.config import env_ranges, resolve_config
+
+RANGES = [
+    Range("train.clip", 0.05, 0.5),
+    Range("train.learning_rate", 1e-4, 1e-1, "log"),
+    Range("train.gamma", 0.8, 0.9999, "logit"),
+    Range("train.minibatches", 1, 16, "power_of_two"),
+    Range("train.epochs", 1, 8, integer=True),
+    Range("train.total_steps", 1000, 1_000_000, "log", integer=True),
+    Range("policy.core", choices=("none", "lstm")),
+    Range("train.normalise_advantages", choices=(True, False)),
+]
+needs_native = pytest.mark.skipif(not native.available, reason="needs the native extension")
+
+
+@pytest.mark.parametrize("each", RANGES, ids=lambda each: each.path)
+def test_a_range_is_what_its_toml_says(each: Range) -> None:
+    text = dump_toml({"sweep": nested({each.path: each.to_tree()})})
+    assert read_ranges(tomllib.loads(text)["sweep"]) == [each]
+
+
+@pytest.mark.parametrize("each", RANGES, ids=lambda each: each.path)
+def test_values_come_back_through_optuna(each: Range) -> None:
+    for value in each.ends:
+        drawn = each.encode(value)
+        assert each.distribution._contains(each.distribution.to_internal_repr(drawn))
+        back = each.decode(drawn)
+        assert back == value if isinstance(value, str | bool) else math.isclose(back, value)
+        assert back in each
+
+
+def test_each_kind_is_drawn_on_its_own_scale() -> None:
+    kinds = {each.path: each.distribution for each in RANGES}
+    assert kinds["train.clip"] == FloatDistribution(0.05, 0.5)
+    assert kinds["train.learning_rate"] == FloatDistribution(1e-4, 1e-1, log=True)
+    assert kinds["train.minibatches"] == IntDistribution(0, 4)
+    assert kinds["train.epochs"] == IntDistribution(1, 8)
+    assert kinds["train.total_steps"] == IntDistribution(1000, 1_000_000, log=True)
+    assert kinds["policy.core"] == CategoricalDistribution(("none", "lstm"))
+    logit = kinds["train.gamma"]
+    assert isinstance(logit, FloatDistribution)
+    assert math.isclose(logit.high, math.log(0.9999 / 0.0001), rel_tol=1e-9)
+
+
+@given(st.floats(0.001, 0.998), st.floats(0, 1))
+def test_a_logit_draw_stays_inside(low: float, share: float) -> None:
+    each = Range("train.gamma", low, 0.999, "logit")
+    ends = each.encode(low), each.encode(0.999)
+    assert low <= each.decode(ends[0] + share * (ends[1] - ends[0])) <= 0.999
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"low": 1}, "given no high"),
+        ({"lwo": 1, "high": 2}, "nearest: low"),
+        ({"low": 2, "high": 1}, "a low below the high"),
+        ({"low": 0, "high": 1, "log": True}, "numbers above 0"),
+        ({"low": 0.5, "high": 1.0, "logit": True}, "between 0 and 1"),
+        ({"low": 3, "high": 8, "power_of_two": True}, "powers of two"),
+        ({"low": 0.5, "high": 8, "integer": True}, "whole numbers"),
+        ({"low": 0.1, "high": 0.8, "log": True, "logit": True}, "one of them"),
+        ({"low": 0.1, "high": 0.8, "logit": True, "integer": True}, "one of the two"),
+        ({"low": "a", "high": 2}, "a number"),
+        ({"low": 1, "high": math.inf}, "a number"),
+        ({"low": 1, "high": 2, "log": 1}, "true or false"),
+        ({"choices": ["a"]}, "two values or more"),
+        ({"choices": "a"}, "two values or more"),
+        ({"choices": [[1], [2]]}, "numbers, texts"),
+        ({"choices": [1, 2], "low": 1}, "one of the two"),
+    ],
+)
+def test_wrong_ranges_are_refused_with_their_place(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        read_range("train.gamma", table)
+    assert str(error.value).startswith("sweep.train.gamma")
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"sweep.train.gamma: given 0.9; allowed: a table"):
+        read_ranges({"train": {"gamma": 0.9, "clip": {"low": 0.1, "high": 0.2}}})
+
+
+def test_flags_say_what_toml_says() -> None:
+    words = "--sweep.train.gamma.low 0.9 --sweep.train.gamma.high=0.999 --sweep.train.gamma.logit"
+    tree, _ = from_flags([*words.split(), "--sweep.policy.core.choices", "none,lstm"])
+    assert read_ranges(tree["sweep"]) == [
+        Range("train.gamma", 0.9, 0.999, "logit"),
+        Range("policy.core", choices=("none", "lstm")),
+    ]
+
+
+@needs_native
+def test_layers_of_ranges_and_settings() -> None:
+    cfg = resolve_config("breakout")
+    own = env_ranges("breakout")["train"]["learning_rate"]
+    given = {"gamma": {"low": 0.9, "high": 0.95}, "lambda": {"low": 0.7}}
+    space = make_space(cfg, {"train": given})
+    found = {each.path: each for each in space.ranges}
+    assert found["train.learning_rate"].to_tree() == own, "the environment's file"
+    assert found["train.gamma"] == Range("train.gamma", 0.9, 0.95), "a whole one replaces ours"
+    assert found["train.lambda_"] == Range("train.lambda_", 0.7, 0.999, "logit"), "a key alone"
+    assert found["train.total_steps"].high == cfg.train.total_steps, "ours"
+    chosen = make_space(cfg, {}, only=("train.lambda", "train.learning-rate"))
+    assert [each.path for each in chosen.ranges] == ["train.lambda_", "train.learning_rate"]
+    again = restore_space(cfg, chosen.to_tree())
+    assert again.ranges == chosen.ranges
+
+
+@needs_native
+def test_the_settings_as_they_are_are_a_point_of_the_space() -> None:
+    cfg = resolve_config("cartpole")
+    space = make_space(cfg, {})
+    parameters = space.parameters(cfg)
+    assert parameters is not None
+    settings = space.settings(parameters)
+    assert settings["train.total_steps"] == cfg.train.total_steps
+    assert math.isclose(settings["train.gamma"], cfg.train.gamma)
+    outside = make_space(cfg, {"train": {"gamma": {"low": 0.1, "high": 0.2}}})
+    assert outside.parameters(cfg) is None
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("ranges", "message"),
+    [
+        ({"train": {"gama": {"low": 0.1, "high": 0.2}}}, "nearest: train.gamma"),
+        ({"train": {"epochs": {"low": 1, "high": 8}}}, "integer = true"),
+        ({"policy": {"core": {"choices": ["lstm", "fast"]}}}, "given 'fast'"),
+        ({"train": {"horizon": {"low": 0, "high": 8, "integer": True}}}, "horizon"),
+    ],
+)
+def test_ranges_that_are_no_settings_are_refused(ranges: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_space(resolve_config("cartpole"), ranges)
+
+
+@needs_native
+def test_only_names_settings_that_have_a_range() -> None:
+    with pytest.raises(UsageError, match=r"--sweep.train.clip.low"):
+        make_space(resolve_config("cartpole"), {}, only=("train.clip",))
+
+
+@needs_native
+def test_ranges_of_an_environment_are_for_algorithms_that_take_its_hints() -> None:
+    for algo, high in (("ppo", 0.03), ("dreamer", 0.003)):
+        space = make_space(resolve_config("breakout", overrides={"algo": algo}), {})
+        (rate,) = [each for each in space.ranges if each.path == "train.learning_rate"]
+        assert math.isclose(rate.high, high), algo

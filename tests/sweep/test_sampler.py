@@ -1,0 +1,329 @@
+"""The cost-aware sampler: against random on problems with known answers, and its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from numpy.typing import NDArray
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import TrialState
+
+from fugu.sweep.cube import Cube
+from fugu.sweep.gaussian_process import GaussianProcess
+from fugu.sweep.pareto import best_within, hypervolume, pareto_front
+from fugu.sweep.sampler import CUT_OFF, CostAwareSampler, expected_gain, make_sampler
+
+Objective = Callable[[Mapping[str, Any]], tuple[float, float]]
+Space = dict[str, BaseDistribution]
+SEEDS, TRIALS = 20, 25
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+# ---------------------------------------------------------------------- known problems
+
+HARTMANN_A = np.array(
+    [
+        [10, 3, 17, 3.5, 1.7, 8],
+        [0.05, 10, 17, 0.1, 8, 14],
+        [3, 3.5, 1.7, 10, 17, 8],
+        [17, 8, 0.05, 10, 0.1, 14],
+    ]
+)
+HARTMANN_P = 1e-4 * np.array(
+    [
+        [1312, 1696, 5569, 124, 8283, 5886],
+        [2329, 4135, 8307, 3736, 1004, 9991],
+        [2348, 1451, 3522, 2883, 3047, 6650],
+        [4047, 8828, 8732, 5743, 1091, 381],
+    ]
+)
+
+
+def branin(x: float, y: float) -> float:
+    bend = y - 5.1 / (4 * np.pi**2) * x**2 + 5 / np.pi * x - 6
+    return float(bend**2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(x) + 10)
+
+
+def hartmann(point: NDArray[np.float64]) -> float:
+    inner = (HARTMANN_A * (point - HARTMANN_P) ** 2).sum(1)
+    return float(np.array([1.0, 1.2, 3.0, 3.2]) @ np.exp(-inner))
+
+
+def priced_branin(p: Mapping[str, Any]) -> tuple[float, float]:
+    """A short training scores less, and some of the plane costs more."""
+    steps = p["steps"]
+    return -branin(p["x"], p["y"]) - 30 * (1 - steps) ** 2, 10 * steps * np.exp(0.1 * p["y"])
+
+
+def priced_hartmann(p: Mapping[str, Any]) -> tuple[float, float]:
+    point = np.array([p[f"x{i}"] for i in range(6)])
+    return hartmann(point) * (1 - np.exp(-4 * p["steps"])), 10 * p["steps"] * np.exp(point[0])
+
+
+STEPS: Space = {"steps": FloatDistribution(0.05, 1.0, log=True)}
+BRANIN: Space = {"x": FloatDistribution(-5, 10), "y": FloatDistribution(0, 15), **STEPS}
+HARTMANN: Space = {**{f"x{i}": FloatDistribution(0, 1) for i in range(6)}, **STEPS}
+PROBLEMS = {
+    "branin": (priced_branin, BRANIN, -60.0, 45.0),
+    "hartmann": (priced_hartmann, HARTMANN, 0.0, 28.0),
+}
+
+
+def test_the_problems_are_the_published_ones() -> None:
+    for x, y in ((-np.pi, 12.275), (np.pi, 2.275), (9.42478, 2.475)):
+        assert abs(branin(x, y) - 0.397887) < 1e-5
+    best = np.array([0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573])
+    assert abs(hartmann(best) - 3.32237) < 1e-4
+
+
+def search(name: str, objective: Objective, space: Space, seed: int) -> NDArray[np.float64]:
+    sampler = make_sampler(name, space, seed)  # type: ignore[arg-type]
+    study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+    for _ in range(TRIALS):
+        trial = study.ask(space)
+        study.tell(trial, objective(trial.params))
+    return np.array([trial.values for trial in study.trials])
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_it_covers_more_than_random_over_twenty_seeds(problem: str) -> None:
+    objective, space, worst_score, worst_cost = PROBLEMS[problem]
+    volumes = {}
+    for name in ("cost", "random"):
+        found = [search(name, objective, space, seed) for seed in range(SEEDS)]
+        volumes[name] = np.array(
+            [hypervolume(v[:, 0], np.log(v[:, 1]), worst_score, np.log(worst_cost)) for v in found]
+        )
+    wins = (volumes["cost"] > volumes["random"]).sum()
+    assert wins >= 18, (wins, volumes)  # by chance alone less often than once in 4,000 times
+    assert np.median(volumes["cost"]) > np.median(volumes["random"]), volumes
+
+
+# ---------------------------------------------------------------------- its behaviour
+
+
+def fresh_study(sampler: CostAwareSampler) -> optuna.Study:
+    return optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+
+
+def test_the_same_history_gives_the_same_choice_in_another_process() -> None:
+    """What a resumed sweep tries next is what it would have tried."""
+    one = fresh_study(CostAwareSampler(BRANIN, seed=3))
+    for _ in range(12):
+        trial = one.ask(BRANIN)
+        one.tell(trial, priced_branin(trial.params))
+    two = fresh_study(CostAwareSampler(BRANIN, seed=3))
+    two.add_trials(one.trials)
+    assert one.ask(BRANIN).params == two.ask(BRANIN).params
+    other = fresh_study(CostAwareSampler(BRANIN, seed=4))
+    other.add_trials(two.trials[:12])
+    assert other.ask(BRANIN).params != two.trials[12].params
+
+
+def test_two_that_ask_at_once_are_given_different_trials() -> None:
+    study = fresh_study(CostAwareSampler(BRANIN, seed=0))
+    for _ in range(10):
+        trial = study.ask(BRANIN)
+        study.tell(trial, priced_branin(trial.params))
+    cube = Cube(BRANIN)
+    points = [cube.encode(study.ask(BRANIN).params) for _ in range(3)]
+    gaps = [np.abs(points[i] - points[j]).max() for i in range(3) for j in range(i)]
+    assert min(gaps) > 0.01, points
+
+
+def test_failures_keep_it_away_and_what_was_cut_off_does_not() -> None:
+    """Half of the line crashes: that half is left alone, unless its trials were only cut off."""
+    space: Space = {"x": FloatDistribution(0, 1)}
+    tried = {}
+    for cut_off in (False, True):
+        study = fresh_study(CostAwareSampler(space, seed=0, startup=4))
+        late = []
+        for number in range(24):
+            trial = study.ask(space)
+            x = trial.params["x"]
+            late += [x] if number >= 12 else []
+            if x > 0.5:
+                if cut_off:
+                    trial.set_user_attr(CUT_OFF, True)
+                study.tell(trial, state=TrialState.FAIL)
+            else:
+                study.tell(trial, (x, 1.0))
+        tried[cut_off] = np.mean(np.array(late) > 0.5)
+    assert tried[False] < tried[True], tried
+
+
+def test_pruned_trials_tell_what_they_were_on_the_way_to() -> None:
+    space: Space = {"x": FloatDistribution(0, 1)}
+    study = fresh_study(CostAwareSampler(space, seed=0, startup=2))
+    for x, score, cost in ((0.2, 1.0, 10.0), (0.4, 2.0, 10.0), (0.6, 3.0, 10.0)):
+        study.enqueue_trial({"x": x})
+        study.tell(study.ask(space), (score, cost))
+    study.enqueue_trial({"x": 0.9})
+    pruned = study.ask(space)
+    for name, value in (("score", -50.0), ("cost", 5.0), ("share", 0.5)):
+        pruned.set_user_attr(name, value)
+    study.tell(pruned, state=TrialState.PRUNED)
+    sampler = study.sampler
+    assert isinstance(sampler, CostAwareSampler)
+    seen = sampler._observe(study, study.trials)
+    np.testing.assert_allclose(np.exp(seen.log_costs), 10.0)
+    assert seen.scores.tolist() == [1.0, 2.0, 3.0, -50.0]
+    assert seen.complete.tolist() == [True, True, True, False]
+
+
+def test_minimised_scores_are_minimised() -> None:
+    space: Space = {"x": FloatDistribution(0, 1), **STEPS}
+    study = optuna.create_study(
+        directions=["minimize", "minimize"], sampler=CostAwareSampler(space, seed=1)
+    )
+    for _ in range(20):
+        trial = study.ask(space)
+        study.tell(trial, ((trial.params["x"] - 0.3) ** 2, trial.params["steps"]))
+    late = np.array([trial.params["x"] for trial in study.trials[10:]])
+    assert np.median(np.abs(late - 0.3)) < 0.15
+
+
+def test_what_seems_to_cost_too_much_is_not_tried() -> None:
+    space: Space = {"x": FloatDistribution(0.01, 1, log=True)}
+    study = fresh_study(CostAwareSampler(space, seed=0, startup=6, max_cost=20.0))
+    for _ in range(18):
+        trial = study.ask(space)
+        x = trial.params["x"]
+        study.tell(trial, (x, 100 * x))
+    assert max(trial.values[1] for trial in study.trials[8:]) < 24.0
+
+
+@pytest.mark.parametrize("name", ["cost", "tpe", "gp", "random"])
+def test_every_sampler_takes_every_kind_of_range(name: str) -> None:
+    space: Space = {
+        "a": FloatDistribution(0, 1),
+        "b": FloatDistribution(1e-4, 1, log=True),
+        "c": IntDistribution(1, 5),
+        "d": IntDistribution(1, 100, log=True),
+        "e": CategoricalDistribution(("x", "y", "z")),
+    }
+    sampler = make_sampler(name, space, 0)  # type: ignore[arg-type]
+    study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+    for number in range(13):
+        trial = study.ask(space)
+        if number == 5:
+            study.tell(trial, state=TrialState.FAIL)
+        elif number == 7:
+            study.tell(trial, state=TrialState.PRUNED)
+        else:
+            bonus = trial.params["e"] == "y"
+            study.tell(trial, (trial.params["a"] + bonus, trial.params["d"]))
+    for trial in study.trials:
+        for key, each in space.items():
+            assert each._contains(each.to_internal_repr(trial.params[key])), (key, trial.params)
+
+
+# ---------------------------------------------------------------------- its parts
+
+
+def test_the_gradient_of_the_model_is_that_of_its_loss() -> None:
+    random = np.random.default_rng(0)
+    inputs = random.random((12, 3))
+    model = GaussianProcess(inputs, np.sin(4 * inputs[:, 0]) + inputs[:, 1])
+    theta = model._means + random.normal(0, 0.3, len(model._means))
+    gradient = model._loss(theta)[1]
+    numeric = np.empty_like(theta)
+    for i in range(len(theta)):
+        step = np.zeros_like(theta)
+        step[i] = 1e-5
+        numeric[i] = (model._loss(theta + step)[0] - model._loss(theta - step)[0]) / 2e-5
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
+
+
+def test_the_model_knows_what_it_saw_and_what_it_did_not() -> None:
+    inputs = np.linspace(0, 1, 9)[:, None]
+    model = GaussianProcess(inputs, np.sin(6 * inputs[:, 0]))
+    between = np.array([[0.31], [0.69]])
+    mean, deviation = model.predict(between)
+    np.testing.assert_allclose(mean, np.sin(6 * between[:, 0]), atol=0.05)
+    far = GaussianProcess(inputs * 0.2, np.sin(6 * inputs[:, 0])).predict(np.array([[0.9]]))[1]
+    assert far[0] > 3 * deviation.max()
+
+
+def test_what_is_believed_changes_no_mean_and_leaves_less_doubt() -> None:
+    random = np.random.default_rng(1)
+    inputs = random.random((10, 2))
+    model = GaussianProcess(inputs, inputs.sum(1) ** 2)
+    point = np.array([[0.5, 0.1]])
+    mean, doubt = model.predict(point)
+    model.believe(point)
+    again, less = model.predict(point)
+    np.testing.assert_allclose(mean, again, atol=1e-6)
+    assert less[0] < doubt[0]
+
+
+def test_the_cube_and_back() -> None:
+    space: Space = {
+        "a": FloatDistribution(1e-4, 1, log=True),
+        "b": IntDistribution(1, 5),
+        "c": CategoricalDistribution(("x", "y")),
+    }
+    cube = Cube(space)
+    for parameters in ({"a": 1e-4, "b": 5, "c": "y"}, {"a": 0.3, "b": 1, "c": "x"}):
+        back = cube.decode(cube.encode(parameters))
+        assert back["a"] == pytest.approx(parameters["a"])
+        assert (back["b"], back["c"]) == (parameters["b"], parameters["c"])
+    random = np.random.default_rng(0)
+    points = cube.nearby(cube.uniform(500, random), random)
+    np.testing.assert_allclose(cube.snap(points), points, atol=1e-12)
+    encoded = np.array([cube.encode(cube.decode(point)) for point in points])
+    np.testing.assert_allclose(encoded, points, atol=1e-9)
+    counts = np.bincount([cube.decode(p)["b"] for p in cube.uniform(5000, random)])[1:]
+    assert counts.min() > 850, "every whole number is as likely, those at the ends too"
+
+
+def test_a_spread_fills_every_part() -> None:
+    cube = Cube({f"x{i}": FloatDistribution(0, 1) for i in range(3)})
+    points = np.array([cube.spread(i, np.zeros(3)) for i in range(64)])
+    corners = {tuple(corner) for corner in (points > 0.5).astype(int)}
+    assert len(corners) == 8
+    assert np.abs(points.mean(0) - 0.5).max() < 0.03
+
+
+def test_fronts_against_a_slow_reference() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        scores, costs = random.integers(0, 6, (2, 12)).astype(float)
+        better = [
+            any(
+                (s >= score and c <= cost) and (s > score or c < cost)
+                for s, c in zip(scores, costs, strict=True)
+            )
+            for score, cost in zip(scores, costs, strict=True)
+        ]
+        slow = {(s, c) for s, c, b in zip(scores, costs, better, strict=True) if not b}
+        front = pareto_front(scores, costs)
+        assert {(scores[i], costs[i]) for i in front} == slow
+        assert len(front) == len(slow)
+        grid = [
+            any(s > x and c <= y for s, c in zip(scores, costs, strict=True))
+            for x in range(6)
+            for y in range(7)
+        ]
+        assert hypervolume(scores, costs, 0.0, 7.0) == pytest.approx(sum(grid))
+        limits = np.arange(8.0)
+        slow_best = [
+            max((s for s, c in zip(scores, costs, strict=True) if c <= limit), default=scores.min())
+            for limit in limits
+        ]
+        assert best_within(scores, costs, limits).tolist() == slow_best
+
+
+def test_expected_gain_is_that_of_many_draws() -> None:
+    draws = np.random.default_rng(0).normal(0.3, 0.7, 400_000)
+    slow = np.maximum(draws - 0.5, 0).mean()
+    fast = expected_gain(np.array([0.3]), np.array([0.7]), np.array([0.5]))
+    np.testing.assert_allclose(fast, slow, rtol=0.01)
