@@ -1,0 +1,1 @@
+"""The league: several policies in one vector, whom to play next, and who is how good."""

@@ -1,0 +1,274 @@
+"""The ledger: players, their results and their ratings in an SQLite file that many may write."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu.core.errors import FuguError, UsageError
+from fugu.league.ratings import Rating, Tally
+
+SCHEMA = 1
+PATIENCE = 60.0  # seconds to wait for other writers
+TABLES = """
+CREATE TABLE players (
+    id INTEGER PRIMARY KEY,
+    game TEXT NOT NULL,
+    name TEXT NOT NULL,
+    run TEXT,
+    era INTEGER,
+    step INTEGER,
+    created REAL NOT NULL,
+    UNIQUE (game, name),
+    UNIQUE (game, run, era)
+);
+CREATE TABLE results (
+    id INTEGER PRIMARY KEY,
+    first INTEGER NOT NULL REFERENCES players (id) ON DELETE CASCADE,
+    second INTEGER NOT NULL REFERENCES players (id) ON DELETE CASCADE,
+    wins INTEGER NOT NULL CHECK (wins >= 0),
+    draws INTEGER NOT NULL CHECK (draws >= 0),
+    losses INTEGER NOT NULL CHECK (losses >= 0),
+    source TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    time REAL NOT NULL,
+    CHECK (first <> second)
+);
+CREATE INDEX results_by_source ON results (source, sequence);
+CREATE TABLE ratings (
+    player INTEGER PRIMARY KEY REFERENCES players (id) ON DELETE CASCADE,
+    elo REAL NOT NULL,
+    elo_deviation REAL NOT NULL,
+    openskill_mu REAL,
+    openskill_sigma REAL,
+    games INTEGER NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A player, as the ledger knows it.
+
+    Attributes:
+        number: Its id.
+        name: `<run>:<step>` of a checkpoint, or whatever it is called.
+        run: Whose snapshot it is.
+        step: Of that run.
+    """
+
+    number: int
+    name: str
+    run: str | None
+    step: int | None
+
+
+class Ledger:
+    """An open ledger. All that one call writes is written whole or not at all.
+
+    Args:
+        path: The file; a new one is made.
+
+    >>> with Ledger(":memory:") as ledger:
+    ...     one, other = ledger.player("chess", "one"), ledger.player("chess", "other")
+    ...     ledger.add({(one, other): (2, 1, 0)}, source="a match")
+    ...     ledger.tallies("chess")
+    [Tally(first=1, second=2, wins=2, draws=1, losses=0)]
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        if self.path != ":memory:":
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._base = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            self._share()
+            self._set_up()
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"ledger {self.path}: {error}. Use another file.") from error
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._base.close()
+
+    def _share(self) -> None:
+        """Let readers and a writer work at once; SQLite does not wait with this by itself."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._base.execute("PRAGMA journal_mode = WAL")
+                self._base.execute("PRAGMA foreign_keys = ON")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _set_up(self) -> None:
+        with self._writing():
+            (version,) = self._base.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in TABLES.split(";"):
+                    self._base.execute(statement)
+                self._base.execute(f"PRAGMA user_version = {SCHEMA}")
+            elif version != SCHEMA:
+                raise UsageError(
+                    f"ledger {self.path}: given schema version {version}; allowed: {SCHEMA}. Use "
+                    "another file, or a newer fugu."
+                )
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Alone among all writers; all of it counts, or nothing if something is raised."""
+        try:
+            self._base.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise LedgerError(
+                f"ledger {self.path}: {error}, for {PATIENCE:g} s. Somebody else writes all the "
+                "time, or the file cannot be written."
+            ) from error
+        try:
+            yield
+        except BaseException:
+            self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")
+
+    # ------------------------------------------------------------------ players
+
+    def player(
+        self, game: str, name: str, *, run: str | None = None, step: int | None = None
+    ) -> int:
+        """The number of the player of that name in a game; it is entered if nobody has it."""
+        with self._writing():
+            found = self._base.execute(
+                "SELECT id FROM players WHERE game = ? AND name = ?", (game, name)
+            ).fetchone()
+            return int(found[0]) if found else self._enter(game, name, run, None, step)
+
+    def learner(self, game: str, run: str, era: int, step: int) -> int:
+        """The number of a run's learner on its way to its next snapshot, its `era`-th.
+
+        It is called after the steps that it has come to.
+        """
+        with self._writing():
+            found = self._base.execute(
+                "SELECT id FROM players WHERE game = ? AND run = ? AND era = ?", (game, run, era)
+            ).fetchone()
+            name = f"{run}:{step}"
+            taken = self._base.execute(
+                "SELECT id FROM players "
+                "WHERE game = ? AND name = ? AND NOT (run IS ? AND era IS ?)",
+                (game, name, run, era),
+            ).fetchone()
+            name = name if taken is None else f"{name} (on its way)"
+            if found is None:
+                return self._enter(game, name, run, era, step)
+            self._base.execute(
+                "UPDATE OR IGNORE players SET name = ?, step = ? WHERE id = ?",
+                (name, step, found[0]),
+            )
+            return int(found[0])
+
+    def _enter(
+        self, game: str, name: str, run: str | None, era: int | None, step: int | None
+    ) -> int:
+        cursor = self._base.execute(
+            "INSERT INTO players (game, name, run, era, step, created) VALUES (?, ?, ?, ?, ?, ?)",
+            (game, name, run, era, step, time.time()),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def games(self) -> list[str]:
+        """All games that anybody plays."""
+        rows = self._base.execute("SELECT DISTINCT game FROM players ORDER BY game")
+        return [str(game) for (game,) in rows]
+
+    def players(self, game: str) -> list[Entry]:
+        """All players of a game, in the order in which they were entered."""
+        rows = self._base.execute(
+            "SELECT id, name, run, step FROM players WHERE game = ? ORDER BY id", (game,)
+        )
+        return [Entry(*row) for row in rows]
+
+    # ------------------------------------------------------------------ results
+
+    def add(
+        self,
+        results: Mapping[tuple[int, int], tuple[int, int, int] | list[int]],
+        *,
+        source: str,
+        sequence: int = 0,
+    ) -> None:
+        """Wins, draws and losses of the first of each two players.
+
+        Args:
+            results: By the numbers of both.
+            source: Who says so, such as a run.
+            sequence: Its how many-th word; `rewind` takes later ones back.
+        """
+        rows = [
+            (first, second, *counts, source, sequence, time.time())
+            for (first, second), counts in results.items()
+        ]
+        with self._writing():
+            self._base.executemany(
+                "INSERT INTO results (first, second, wins, draws, losses, source, sequence, time) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+
+    def rewind(self, source: str, sequence: int, era: int) -> None:
+        """Take back what a run said after its `sequence`-th word, and its learners after an era."""
+        with self._writing():
+            self._base.execute(
+                "DELETE FROM results WHERE source = ? AND sequence > ?", (source, sequence)
+            )
+            self._base.execute("DELETE FROM players WHERE run = ? AND era > ?", (source, era))
+
+    def tallies(self, game: str) -> list[Tally]:
+        """All games of each two players together, the lower number first."""
+        rows = self._base.execute(
+            """
+            SELECT min(first, second), max(first, second),
+                   sum(CASE WHEN first < second THEN wins ELSE losses END), sum(draws),
+                   sum(CASE WHEN first < second THEN losses ELSE wins END)
+            FROM results JOIN players ON players.id = results.first
+            WHERE players.game = ? GROUP BY 1, 2 ORDER BY 1, 2
+            """,
+            (game,),
+        )
+        return [Tally(*row) for row in rows]
+
+    # ------------------------------------------------------------------ ratings
+
+    def write_ratings(
+        self, elo: Mapping[int, Rating], skill: Mapping[int, Rating], games: Mapping[int, int]
+    ) -> None:
+        """Put these ratings in the place of the players' old ones; `skill` may lack some."""
+        rows = []
+        for player, rating in elo.items():
+            other = skill.get(player)
+            pair = (None, None) if other is None else (other.mean, other.deviation)
+            rows.append((player, rating.mean, rating.deviation, *pair, games.get(player, 0)))
+        with self._writing():
+            self._base.executemany(
+                # A player may have been taken back since its games were read.
+                "INSERT OR REPLACE INTO ratings "
+                "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM players WHERE id = ?1)",
+                rows,
+            )
+
+
+class LedgerError(FuguError, RuntimeError):
+    """A ledger that cannot be read or written."""
