@@ -167,6 +167,22 @@ def test_an_environment_that_waits_blocks_no_sibling(backend: str) -> None:
         assert observations[:, 0].tolist() == [1] * 8
 
 
+def test_a_batch_does_not_wait_for_those_that_wait(backend: str) -> None:
+    """One of four waits for an hour; the others come as often as they are sent."""
+    workers = 1 if backend != "serial" else None
+    options: dict[str, Any] = {"backend": backend, "num_workers": workers, "batch_size": 3}
+    with make(lambda: Waiting(3600.0), 4, step_timeout=7200.0, **options) as vec:
+        vec.async_reset(0)
+        for _ in range(2):
+            batch = vec.recv()
+            vec.send((batch.env_ids == 1).astype(int), batch.env_ids)
+        for _ in range(5):
+            batch = vec.recv()
+            assert batch.env_ids.tolist() == [0, 2, 3]
+            assert vec.ready == 0
+            vec.send(np.zeros(3, int), batch.env_ids)
+
+
 def test_an_environment_that_waits_for_ever_is_restarted() -> None:
     with make(lambda: Waiting(100.0), 2, backend="process", num_workers=1, step_timeout=0.3) as vec:
         vec.reset(seed=0)

@@ -38,9 +38,9 @@ class Crew(Protocol):
 
     channels: list[Channel]
 
-    def work(self, count: int) -> None:
-        """Get `count` environments done, if that takes the caller."""
-        raise NotImplementedError("work(count)")
+    def work(self, begin: int, end: int, count: int) -> None:
+        """Get `count` environments of a range done, if that takes the caller."""
+        raise NotImplementedError("work(begin, end, count)")
 
     def death_of(self, worker: int) -> tuple[str, str] | None:
         """How a worker ended, ("exited" or "killed", detail), or None if it lives."""
@@ -65,13 +65,20 @@ class SerialCrew:
     def __init__(self, setup: Setup, slab: Slab, exchange: Exchange, num_workers: int) -> None:
         ours, theirs = LocalChannel.pair()
         self.channels: list[Channel] = [ours]
+        self._exchange = exchange
         self._worker = Worker(0, setup, slab, exchange, theirs)
 
-    def work(self, count: int) -> None:
-        """Serve that many environments."""
+    def work(self, begin: int, end: int, count: int) -> None:
+        """Serve that many environments; those that wait for something are not waited for."""
+        faults = self._exchange.faults()
         while True:
-            event = self._worker.serve(count, POLLING if self._worker.polls else 0.0)
-            if event in (DONE, TIMEOUT, CLOSING) and not self._worker.polls:
+            enough = (
+                not self._worker.polls
+                or self._exchange.wait_ready(begin, end, count, faults, 0.0) >= count
+                or self._exchange.faults() != faults
+            )
+            event = self._worker.serve(count, 0.0 if enough else POLLING)
+            if event in (DONE, TIMEOUT, CLOSING) and (enough or not self._worker.polls):
                 return
 
     def death_of(self, worker: int) -> None:
@@ -106,7 +113,7 @@ class ThreadCrew:
             self._threads.append(thread)
             thread.start()
 
-    def work(self, count: int) -> None:
+    def work(self, begin: int, end: int, count: int) -> None:
         """The threads do."""
 
     def death_of(self, worker: int) -> tuple[str, str] | None:
@@ -154,7 +161,7 @@ class ProcessCrew:
         for worker in range(num_workers):
             self.restart(worker)
 
-    def work(self, count: int) -> None:
+    def work(self, begin: int, end: int, count: int) -> None:
         """The processes do."""
 
     def death_of(self, worker: int) -> tuple[str, str] | None:
@@ -259,7 +266,7 @@ def _run(job: Job, index: int, connection: Any, trace: Descriptor) -> None:
     faulthandler.enable(trace.number)
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, trace.number)
-    _one_thread_each()
+    one_thread_each()
     channel = PipeChannel(connection)
     exchange = job.make_exchange(job.slab)
     channel.send(("hello",), lambda: None)
@@ -267,7 +274,7 @@ def _run(job: Job, index: int, connection: Any, trace: Descriptor) -> None:
     Worker(index, job.setup, job.slab, exchange, channel).run()
 
 
-def _one_thread_each() -> None:
+def one_thread_each() -> None:
     """Keep the libraries of environments from starting a thread a core in every worker."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")

@@ -15,7 +15,8 @@ class Fault:
     """One fault of a worker or of an environment in it.
 
     Attributes:
-        kind: "raised", "exited", "killed", "stalled" or, of a restored one, "replayed otherwise".
+        kind: "raised", "exited", "killed", "stalled", with Ray "lost" (the worker or its node) or,
+            of a restored one, "replayed otherwise".
         worker: The worker.
         envs: The environments whose step broke.
         detail: The traceback, or the exit code or signal.

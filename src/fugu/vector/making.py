@@ -26,7 +26,7 @@ from fugu.vector.worker import Setup
 if native.available:
     from fugu._native import Exchange
 
-Backend = Literal["auto", "serial", "threads", "process", "native"]
+Backend = Literal["auto", "serial", "threads", "process", "native", "ray"]
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
@@ -46,6 +46,10 @@ def make(
     max_restarts: int = 10,
     poison: bool = False,
     resumable: bool = False,
+    ray_address: str = "auto",
+    ray_cpus: float = 1.0,
+    ray_resources: Mapping[str, float] | None = None,
+    ray_timeout: float = 60.0,
     **emulation: Any,
 ) -> Vector:
     """Make `num_envs` copies of an environment and the workers that step them.
@@ -57,11 +61,13 @@ def make(
         num_envs: Copies.
         backend: "serial" steps them in the caller, "threads" in threads (for environments that
             release the GIL), "process" in processes, "native" in threads of the native pool (for
-            native environments alone). "auto" takes the pool for those; for others it times one
-            copy for a moment and takes processes where they save more than they cost.
-        num_workers: Threads or processes; as many as there are cores if not given. "auto" tries
-            for some seconds which number, and which backend if that is "auto" too, steps fastest
-            here; `Vector.tuning` tells what it found.
+            native environments alone), "ray" in actors of a Ray cluster. "auto" takes the pool for
+            native ones; for others it times one copy for a moment and takes processes where they
+            save more than they cost.
+        num_workers: Threads, processes or actors; as many as there are cores (with Ray, as its
+            cluster has room for) if not given. "auto" tries for some seconds which number, and
+            which backend if that is "auto" too, steps fastest here; `Vector.tuning` tells what it
+            found.
         batch_size: Environments in a batch; all if not given. With fewer, `recv` gives the first
             that are ready.
         ordered: Give batches in a fixed order instead, each of the same environments.
@@ -74,6 +80,11 @@ def make(
         poison: Spoil rows as soon as they are no longer valid, to find who still reads them.
         resumable: Let environments that are not native remember the episode under way, so that
             `Vector.snapshot` and `restore` work; see `fugu.emulate`.
+        ray_address: Of the cluster: "auto" is the one that this machine is part of, "local" begins
+            one here, HOST:PORT names one that this machine is part of.
+        ray_cpus: That each worker asks its node for.
+        ray_resources: What else it asks for, such as {"GPU": 0.1} or a resource of your own.
+        ray_timeout: Seconds to wait until the cluster has a place for a worker.
         **emulation: Settings of `fugu.emulate`.
 
     >>> import numpy as np
@@ -128,8 +139,17 @@ def make(
     first = setup.make()
     groups, stateless = first.groups, why_stateless(first)
     first.close()
-    slab = Slab(groups, num_envs, Exchange.bytes(workers, num_envs))
     cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
+    if chosen == "ray":
+        from fugu.vector.ray_cluster import RaySettings
+        from fugu.vector.ray_crew import begin_on_ray
+
+        asked = RaySettings(ray_address, ray_cpus, dict(ray_resources or {}), ray_timeout)
+        slab, actors = begin_on_ray(setup, groups, num_envs, num_workers, asked)
+        vector = Vector(slab, actors.exchange, actors, cfg, chosen)
+        vector.why_stateless = stateless
+        return vector
+    slab = Slab(groups, num_envs, Exchange.bytes(workers, num_envs))
     if chosen == "native":
         assert isinstance(first, NativeEnv)
         team = NativeCrew(
@@ -164,11 +184,11 @@ def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
 
 def _workers(backend: str, num_envs: int, num_workers: int | None) -> int:
     """How many, if there are to be any beside the caller."""
-    allowed = ("auto", "serial", "threads", "process", "native")
+    allowed = ("auto", "serial", "threads", "process", "native", "ray")
     if backend not in allowed:
         raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(allowed)}.")
-    if backend == "serial":
-        return 1
+    if backend == "serial" or (backend == "ray" and num_workers is None):
+        return 1  # with Ray, its cluster says how many
     return min(num_envs, usable_cores()) if num_workers is None else num_workers
 
 

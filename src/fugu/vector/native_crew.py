@@ -58,7 +58,7 @@ class NativeCrew:
         channel = PoolChannel(self.pool, library.path, spec, slab)
         self.channels: list[Channel] = [channel] * num_workers
 
-    def work(self, count: int) -> None:
+    def work(self, begin: int, end: int, count: int) -> None:
         """The pool does, in the vector's wait."""
 
     def death_of(self, worker: int) -> None:

@@ -68,7 +68,7 @@ class Overseer:
     def wait(self, begin: int, end: int, count: int) -> None:
         """Wait for `count` of a range; restart what fails on the way."""
         while True:
-            self._crew.work(count)
+            self._crew.work(begin, end, count)
             found = self._exchange.wait_ready(begin, end, count, self._known_faults, PATIENCE)
             if self._exchange.faults() != self._known_faults:
                 self.read_mail()

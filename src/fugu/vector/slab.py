@@ -31,18 +31,21 @@ class Slab:
         if arena:
             self.exchange = arena.array(0, (self._exchange_bytes,), np.dtype(np.uint8))
         end = aligned(self._exchange_bytes)
-        rows: list[Buffers] = []
-        for group in self.groups:
-            arrays: dict[str, NDArray[np.generic]] = {}
-            for name, (shape, dtype) in Buffers.specs(group).items():
-                whole = (self.num_envs * shape[0], *shape[1:])
-                if arena:
-                    arrays[name] = arena.array(end, whole, dtype)
-                end = aligned(end + int(np.prod(whole)) * dtype.itemsize)
+        arrays: list[dict[str, NDArray[np.generic]]] = [{} for _ in self.groups]
+        for group, name in self._order():
+            shape, dtype = Buffers.specs(self.groups[group])[name]
+            whole = (self.num_envs * shape[0], *shape[1:])
             if arena:
-                rows.append(Buffers(**arrays))  # type: ignore[arg-type]
-        self.rows: tuple[Buffers, ...] = tuple(rows)
+                arrays[group][name] = arena.array(end, whole, dtype)
+            end = aligned(end + int(np.prod(whole)) * dtype.itemsize)
+        if arena:
+            rows = tuple(Buffers(**each) for each in arrays)  # type: ignore[arg-type]
+            self.rows: tuple[Buffers, ...] = rows
         return end
+
+    def _order(self) -> list[tuple[int, str]]:
+        """All arrays, each by its group and its name, as they stand in memory."""
+        return [(group, name) for group in range(len(self.groups)) for name in FIELDS]
 
     def of_env(self, env: int) -> tuple[Buffers, ...]:
         """The rows of one environment."""

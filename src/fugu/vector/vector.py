@@ -28,6 +28,7 @@ from fugu.vector.snapshots import AskedStates, PoolStates, States, load_rows, sa
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
+    from fugu.vector.ray_report import ClusterReport
     from fugu.vector.tuning.records import Tuning
 
 if native.available:
@@ -67,7 +68,7 @@ class Vector:
         num_envs: Copies.
         num_workers: Workers that step them.
         batch_size: Environments in a batch.
-        backend: "serial", "threads", "process" or "native".
+        backend: "serial", "threads", "process", "native" or "ray".
         faults: The last faults of workers, newest last.
         tuning: What `num_workers="auto"` found.
         why_stateless: Why `state` and `snapshot` do not work, in one sentence; None if they do.
@@ -329,6 +330,16 @@ class Vector:
     def under_way(self) -> int:
         """Environments that were sent and not received since."""
         return int(self._due.sum())
+
+    @property
+    def ready(self) -> int:
+        """Environments of those under way that wait to be received."""
+        return self._exchange.wait_ready(0, self.num_envs, 0, self._exchange.faults(), 0.0)
+
+    def cluster(self) -> ClusterReport | None:
+        """What the nodes of Ray's cluster did since this was asked last; None without Ray."""
+        report: Callable[[], ClusterReport] | None = getattr(self._crew, "report", None)
+        return None if report is None else report()
 
     # ------------------------------------------------------------------ states
 

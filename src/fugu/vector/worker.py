@@ -23,6 +23,7 @@ DONE, TIMEOUT, CLOSING, COMMAND, ODD, ERROR, INFOS = range(7)  # of Exchange.ser
 RESTARTS = 0x7265  # the branch of the seed tree for environments that were restarted
 PATIENCE = 0.5  # seconds to wait at a time
 POLLING = 0.0005  # seconds between two polls of environments that wait for something outside
+SPARING = 8.0  # times as long as polling all of them took: the rest is for whom they wait for
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Worker:
         self._steps: list[Callable[[], None] | None] = [None] * count  # of those easily stepped
         self._seeds: list[int | None] = [None] * count
         self._polled: dict[int, float] = {}  # environments to poll, and since when
+        self._next_poll = 0.0
         self._commands: dict[int, tuple[Any, ...]] = {}  # that have come, by environment
 
     def run(self) -> None:
@@ -84,7 +86,8 @@ class Worker:
         It waits for the first for at most `timeout`.
         """
         if self._polled:
-            limit, timeout = 1, min(timeout, POLLING)
+            left = self._next_poll - time.monotonic()
+            limit, timeout = 1, min(timeout, max(left, 0.0))
         event, number, error = self._exchange.serve(
             self._index, self._steps, self._envs, limit, timeout
         )
@@ -99,7 +102,7 @@ class Worker:
             self._fail(number, error)
         elif event == COMMAND:
             self._command(number)
-        if self._polled:
+        if self._polled and time.monotonic() >= self._next_poll:
             self._poll()
         return event
 
@@ -126,12 +129,16 @@ class Worker:
                 self._finish(number, env)
             else:
                 env.begin_step()
+                if env.poll():
+                    self._finish(number, env)
+                    return
                 self._polled[number] = time.monotonic()
                 self._exchange.leave(self._index)
         except (Exception, SystemExit) as error:
             self._fail(number, error)
 
     def _poll(self) -> None:
+        began = time.monotonic()
         for number, since in list(self._polled.items()):
             env = self._envs[number - self._first]
             assert env is not None
@@ -139,10 +146,12 @@ class Worker:
                 if env.poll():
                     del self._polled[number]
                     self._finish(number, env)
-                elif time.monotonic() - since > self._setup.step_timeout:
+                elif began - since > self._setup.step_timeout:
                     raise TimeoutError(f"poll() is False after {self._setup.step_timeout} s")
             except (Exception, SystemExit) as error:
                 self._fail(number, error)
+        now = time.monotonic()
+        self._next_poll = now + max(POLLING, SPARING * (now - began))
 
     def _finish(self, number: int, env: Env) -> None:
         if env.infos:
