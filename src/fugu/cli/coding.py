@@ -13,6 +13,7 @@ from fugu.core.errors import UsageError
 
 _COMMANDS = {
     "run": ("fugu.cli.coding_run:CodingRun", "run a program in the sandbox"),
+    "bench": ("fugu.cli.coding_bench:CodingBench", "measure executions a second and a core"),
     "attack": ("fugu.cli.coding_attack:CodingAttack", "attack the sandbox, and show its walls"),
     "export": ("fugu.cli.coding_export:CodingExport", "write the best programs as chats"),
 }
@@ -21,9 +22,9 @@ _STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 
 @dataclass(frozen=True)
 class Coding:
-    """Run programs in the sandbox, attack it, export programs that were learned."""
+    """Run programs in the sandbox, measure and attack it, export programs that were learned."""
 
-    action: Annotated[Literal["run", "attack", "export"], tyro.conf.Positional]
+    action: Annotated[Literal["run", "bench", "attack", "export"], tyro.conf.Positional]
     """fugu coding ACTION --help tells more."""
 
     @classmethod

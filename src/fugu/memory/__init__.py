@@ -4,9 +4,10 @@
 """
 
 from fugu.memory.bm25 import Bm25
-from fugu.memory.embedders import Embedder, HashedNgrams
+from fugu.memory.embedders import Embedder, HashedNgrams, TokenRuns
 from fugu.memory.items import AnyMemory, Item, Match, Where
 from fugu.memory.memory import Memory
+from fugu.memory.recall import Recall, RecallView
 
 __all__ = [
     "AnyMemory",
@@ -16,5 +17,8 @@ __all__ = [
     "Item",
     "Match",
     "Memory",
+    "Recall",
+    "RecallView",
+    "TokenRuns",
     "Where",
 ]

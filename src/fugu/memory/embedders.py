@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -50,16 +50,53 @@ class HashedNgrams:
 
     def __call__(self, texts: Sequence[str]) -> Floats:
         """One row of length 1 for each text; zeros for one without three bytes."""
-        rows = np.zeros((len(texts), self.dimensions), np.float32)
-        for row, text in zip(rows, texts, strict=True):
-            hashes, counts = np.unique(_hash_runs(text), return_counts=True)
-            signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
-            places = (hashes % np.uint64(self.dimensions)).astype(np.int64)
-            summed = np.bincount(places, signs * np.sqrt(counts), self.dimensions)
-            length = np.sqrt((summed * summed).sum())
-            if length > 0:
-                row[:] = summed / length
-        return rows
+        return _count(map(_hash_runs, texts), len(texts), self.dimensions)
+
+
+class TokenRuns:
+    """Runs of 1 to 4 words of a text that are whole numbers, such as tokens; counted and hashed.
+
+    Args:
+        dimensions: Numbers in a vector.
+    """
+
+    def __init__(self, dimensions: int = 256) -> None:
+        if dimensions < 1:
+            raise UsageError(f"dimensions: given {dimensions}; allowed: 1 or more.")
+        self.dimensions = dimensions
+        self.name = f"token-runs-{dimensions}"
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        """One row of length 1 for each text; zeros for one without words."""
+        return _count(map(_hash_numbers, texts), len(texts), self.dimensions)
+
+
+def _count(texts: Iterable[Hashes], number: int, dimensions: int) -> Floats:
+    """Hashes of each text as counts, with signs, in the places of a vector of length 1."""
+    rows = np.zeros((number, dimensions), np.float32)
+    for row, found in zip(rows, texts, strict=True):
+        hashes, counts = np.unique(found, return_counts=True)
+        signs = np.where(hashes >> np.uint64(63), 1.0, -1.0)
+        places = (hashes % np.uint64(dimensions)).astype(np.int64)
+        summed = np.bincount(places, signs * np.sqrt(counts), dimensions)
+        length = np.sqrt((summed * summed).sum())
+        if length > 0:
+            row[:] = summed / length
+    return rows
+
+
+def _hash_numbers(text: str) -> Hashes:
+    """A hash of every run of 1 to 4 numbers."""
+    try:
+        codes = np.array([int(word) for word in text.split()], np.uint64) + np.uint64(1)
+    except (ValueError, OverflowError):
+        raise UsageError(f"text: given {text!r}; allowed: whole numbers with spaces.") from None
+    found = [np.zeros(0, np.uint64)]
+    value = np.zeros(len(codes), np.uint64)
+    for size in range(1, min(4, len(codes)) + 1):
+        value = _mix(value[: len(codes) - size + 1] + codes[size - 1 :])
+        found.append(value)
+    return np.concatenate(found)
 
 
 def _hash_runs(text: str) -> Hashes:

@@ -14,6 +14,7 @@ import queue
 import select
 import socket
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -78,6 +79,7 @@ class Broker:
     def serve(self) -> None:
         """Work until the pool is gone."""
         threading.Thread(target=self._write, daemon=True).start()
+        sysconfig.get_config_vars()  # which Monty looks up: its first use is not safe in threads
         for worker in self._workers:
             worker.start()
         inbox = Inbox()
@@ -113,8 +115,10 @@ class Broker:
     def _work(self, index: int) -> None:
         try:
             executor = make_executor(self._backend, **self._options)
-        except (FuguError, TypeError) as error:
-            self._outgoing.put(pack(("broken", str(error))))
+        except Exception as error:
+            ours = isinstance(error, FuguError | TypeError)
+            why = str(error) if ours else f"{type(error).__name__}: {error}"
+            self._outgoing.put(pack(("broken", why)))
             return
         self._outgoing.put(pack(("ready", index, executor.facts())))
         with executor:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +26,7 @@ from fugu.sandbox.messages import Inbox, pack
 _START = 60.0  # seconds until the first executor must stand ready
 _SILENCE = 120.0  # seconds without a word, beyond the time of any job, until a broker is given up
 _MOST_DEATHS = 5  # of brokers without a single result between them
+_GLANCE = 0.0002  # seconds for which it is known what has come: a thousand may ask one by one
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Finished:
     began: float = 0.0
     ended: float = 0.0
     """By the system's monotonic clock."""
+    submitted: float = 0.0
+    """When it was handed in, by the same clock; of equal jobs, the first."""
 
 
 @dataclass
@@ -49,6 +52,7 @@ class _Waiting:
     key: bytes | None
     seconds: float
     deaths: int = 0
+    since: float = field(default_factory=time.monotonic)
 
 
 class ExecutorPool:
@@ -62,7 +66,12 @@ class ExecutorPool:
 
     The calls never wait, but for `wait` with its timeout, and may be mixed freely. One process and
     one thread own a pool.
+
+    Attributes:
+        journal: Set to a list, it gets every job that was run, with its times.
     """
+
+    journal: list[Finished] | None = None
 
     def __init__(
         self,
@@ -90,6 +99,7 @@ class ExecutorPool:
         self._failures: dict[int, str] = {}
         self._next_ticket = 0
         self._deaths = 0
+        self._glanced = 0.0
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self._start()
@@ -147,8 +157,9 @@ class ExecutorPool:
 
     def result(self, ticket: int) -> Any:
         """The result of one job, once; None if there is none yet. Never waits."""
-        if ticket not in self._finished:
+        if ticket not in self._finished and time.monotonic() - self._glanced > _GLANCE:
             self._pump(0.0)
+            self._glanced = time.monotonic()
         finished = self._finished.pop(ticket, None)
         if finished is None:
             return None
@@ -283,7 +294,12 @@ class ExecutorPool:
             if kind == "failed":
                 self._finish(ticket, lambda one: Finished(one, None), failure=result)
             else:
-                self._finish(ticket, lambda one: Finished(one, result, worker, began, ended))
+                job = self._waiting.get(ticket)
+                since = began if job is None else job.since
+                done = Finished(ticket, result, worker, began, ended, since)
+                if self.journal is not None:
+                    self.journal.append(done)
+                self._finish(ticket, lambda one: replace(done, ticket=one))
 
     def _finish(self, ticket: int, finished: Callable[[int], Finished], failure: str = "") -> None:
         waiting = self._waiting.pop(ticket, None)

@@ -14,12 +14,16 @@ Recall = Callable[[str, str, int], list[str]]
 
 
 class Desk:
-    """A pool of executors, closed when its last environment leaves."""
+    """A pool of executors, closed when its last environment leaves.
+
+    Attributes:
+        pool: The executors.
+    """
 
     def __init__(self, backend: Backend, executors: int) -> None:
         self._key = backend, executors
         inside = multiprocessing.parent_process() is not None
-        self._pool = ExecutorPool(backend, executors or (1 if inside else None))
+        self.pool = ExecutorPool(backend, executors or (1 if inside else None))
         self._memories: dict[Path, Recall] = {}
         self._users = 0
 
@@ -38,28 +42,28 @@ class Desk:
         self._users -= 1
         if self._users == 0:
             _desks.pop(self._key, None)
-            self._pool.close()
+            self.pool.close()
 
     def submit(self, source: str, task: Task) -> int:
         """Hand a program in; the ticket to ask with."""
-        return self._pool.submit(source, task)
+        return self.pool.submit(source, task)
 
     def result(self, ticket: int) -> Grade | None:
         """Its grade, once there is one."""
-        found: Grade | None = self._pool.result(ticket)
+        found: Grade | None = self.pool.result(ticket)
         return found
 
     def forget(self, ticket: int) -> None:
         """Nobody will ask for it."""
-        self._pool.forget(ticket)
+        self.pool.forget(ticket)
 
     def run(self, program: Program | str, inputs: Inputs, limits: Limits) -> Execution:
         """Run a program and wait for it."""
-        return self._pool.run(program, inputs, limits)
+        return self.pool.run(program, inputs, limits)
 
-    def memory(self, folder: str | Path) -> Recall:
+    def memory(self, file: str | Path) -> Recall:
         """What finds solved programs for a prompt that were not written for the same problem."""
-        path = Path(folder).resolve()
+        path = Path(file).resolve()
         if path not in self._memories:
             known = Memory.load(path)
 

@@ -17,7 +17,7 @@ from fugu.envs.coding.catalogue import Problems, find_problems
 from fugu.envs.coding.desk import Desk
 from fugu.envs.coding.problems import Problem
 from fugu.envs.coding.tokenizers import Tokenizer, make_tokenizer
-from fugu.sandbox import VERDICTS, Backend, Grade, Limits
+from fugu.sandbox import VERDICTS, Backend, ExecutorPool, Grade, Limits
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 Tokens = NDArray[np.int64]
@@ -51,7 +51,7 @@ class CodingEnv(gymnasium.Env[Any, Any]):
         prompt_length: Tokens of a prompt that are shown, its last ones.
         program_length: Tokens of a program at most.
         feedback_length: Tokens of what is told after a turn.
-        memory: A folder that a `fugu.memory.Memory` was saved to, with solved programs.
+        memory: A file that a `fugu.memory.Memory` was saved to, with solved programs.
         recall: Programs of like problems that stand in the prompt; never the problem's own.
         executor: What runs programs: see `fugu.sandbox`.
         executors: How many at once in this process; 0: one a core, in a worker process one.
@@ -113,12 +113,14 @@ class CodingEnv(gymnasium.Env[Any, Any]):
         wanted = (options or {}).get("problem")
         first = int(self.np_random.integers(len(self.problems)))
         self.problem = self.problems.get(self._desk, first, wanted)
-        prompt = self.tokenizer.encode(self._prompt())[-self._lengths[0] :]
+        self._asked = self._prompt()
+        prompt = self.tokenizer.encode(self._asked)[-self._lengths[0] :]
         self._sequence = [token + OWN for token in prompt] + [WRITE]
         self._shown = len(prompt)
         self._written: list[int] = []
         self._feedback: list[int] = []
         self._turn = 0
+        self._said: list[tuple[str, str]] = [("user", self._asked)]
         return self._observe(), {}
 
     def step(self, action: int) -> Step:
@@ -167,6 +169,11 @@ class CodingEnv(gymnasium.Env[Any, Any]):
             self._desk.leave()
 
     @property
+    def pool(self) -> ExecutorPool:
+        """The executors, which all environments of the process share."""
+        return self._desk.pool
+
+    @property
     def program(self) -> str:
         """What was written this turn, as source."""
         return self.problem.source(self.tokenizer.decode(self._written))
@@ -198,6 +205,7 @@ class CodingEnv(gymnasium.Env[Any, Any]):
             self._ticket = self._desk.submit(self.program, self.problem.hidden)
             return self.poll()
         told = self.tokenizer.encode(f"{grade.verdict}: {grade.message}")[: self._lengths[2]]
+        self._said += [("assistant", self.program), ("user", self.tokenizer.decode(told))]
         self._feedback = [token + OWN for token in told]
         self._sequence += [TOLD, *self._feedback, WRITE]
         self._written, self._turn = [], self._turn + 1
@@ -209,8 +217,13 @@ class CodingEnv(gymnasium.Env[Any, Any]):
             "fraction": grade.fraction,
             "turns": float(self._turn + 1),
             "cpu_seconds": grade.execution.cpu_seconds,
-            **{f"verdict_{name}": float(name == grade.verdict) for name in VERDICTS},
+            "verdict": {name: float(name == grade.verdict) for name in VERDICTS},
+            "task": self.problem.name,
+            "prompt": self._asked,
+            "program": self.program,
         }
+        if self._turn:
+            info["messages"] = (*self._said, ("assistant", self.program))
         return self._observe(), self._worth(grade), True, False, info
 
     def _worth(self, grade: Grade) -> float:

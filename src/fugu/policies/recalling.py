@@ -1,0 +1,122 @@
+"""Recalling policies: before what agents see stand answers that a memory finds for it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fugu.core.errors import UsageError
+from fugu.envs.contract import AgentGroup, Buffers
+from fugu.memory import AnyMemory, Recall
+from fugu.policies.config import PolicyConfig
+from fugu.policies.policy import Policy, Viewer
+from fugu.spaces import Layout
+
+
+class RecallingPolicy(Policy):
+    """A policy of any kind that is shown more than its agents see.
+
+    Its rows are those of `viewer()`, which asks the memory once a batch. What was remembered is
+    kept with the weights.
+
+    Attributes:
+        inner: What acts.
+        recall: What is remembered.
+        layout: Of its rows.
+    """
+
+    def __init__(self, inner: Policy, recall: Recall, layout: Layout) -> None:
+        nn.Module.__init__(self)  # its parts are the inner one's
+        self.inner, self.recall, self.layout = inner, recall, layout
+        self.distribution, self.log_std = inner.distribution, None
+        self.num_params, self.num_critics = inner.num_params, inner.num_critics
+        self.state_size, self._short = inner.state_size, inner._short
+
+    def forward(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One step of its rows; see `Policy.forward`."""
+        found: tuple[Tensor, Tensor, Tensor] = self.inner(observations, state)
+        return found
+
+    def forward_segments(
+        self, observations: Tensor, state: Tensor, resets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Whole segments of its rows; see `Policy.forward_segments`."""
+        return self.inner.forward_segments(observations, state, resets)
+
+    def stored(self, group: AgentGroup) -> AgentGroup:
+        """The group with its rows."""
+        return replace(group, observation_layout=self.layout)
+
+    def viewer(self) -> Viewer:
+        """What shows the agents of one vector what they act on."""
+        view = self.recall.view()
+
+        def look(agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
+            begins = rows.terminations | rows.truncations | ~rows.valid
+            return view.look(agents, rows.observations, begins)
+
+        return look
+
+    def acted(self, state: Tensor, samples: NDArray[np.float32]) -> Tensor:
+        """As the inner one's."""
+        return self.inner.acted(state, samples)
+
+    def earned(self, state: Tensor, rewards: NDArray[np.float32]) -> Tensor:
+        """As the inner one's."""
+        return self.inner.earned(state, rewards)
+
+    @torch.no_grad()
+    def note(self, observations: Tensor) -> None:
+        """As the inner one's."""
+        self.inner.note(observations)
+
+    def get_extra_state(self) -> Tensor:
+        """What is remembered, beside the weights of a checkpoint."""
+        file = io.BytesIO()
+        np.savez(file, **self.recall.state())  # type: ignore[arg-type]
+        return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Go back to what was remembered."""
+        file = io.BytesIO(np.asarray(state.cpu(), np.uint8).tobytes())
+        with np.load(file, allow_pickle=False) as arrays:
+            self.recall.load({name: arrays[name] for name in arrays.files})
+
+
+def recalling(
+    factory: Callable[..., Policy],
+    group: AgentGroup,
+    cfg: PolicyConfig,
+    *rest: Any,
+    memory: AnyMemory | None = None,
+) -> RecallingPolicy:
+    """A policy that recalls, around one that `factory` makes for what it is shown.
+
+    Args:
+        factory: Makes a policy, as `make_policy` does.
+        group: Whose observations and actions; those must be sequences of tokens.
+        cfg: What it is built of; `recall` says how much is shown.
+        rest: What else the factory gets.
+        memory: Where answers are kept, such as a `TurbopufferMemory`; a new one of its own if not
+            given, which checkpoints keep.
+    """
+    space = group.observation_layout.space
+    if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1:
+        raise UsageError(
+            f"policy.recall: given {cfg.recall} for {space}; allowed: for a MultiDiscrete of one "
+            "axis, in which 0 means that no token stands there yet."
+        )
+    filler = int(space.nvec.max())
+    recall = Recall(filler, cfg.recall, cfg.recall_length, memory)
+    places = recall.width + int(space.shape[0])
+    layout = Layout.of(spaces.MultiDiscrete([filler + 1] * places))
+    wide = replace(group, observation_layout=layout)
+    return RecallingPolicy(factory(wide, replace(cfg, recall=0), *rest), recall, layout)
