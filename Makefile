@@ -56,6 +56,8 @@ bench: setup peers
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/algos.py
 	$(BIN)/python benchmarks/coding.py
+	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/scale.py
 
 # Other people's libraries, in virtual environments of their own.
 peers: .venv-peers/.installed

@@ -256,3 +256,49 @@ def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
     assert main(["autotune", "Maze-v0", "--png", "tuning.png"]) == 1
     assert 'pip install "fugu-rl[plot]"' in capsys.readouterr().err
     assert not tuned
+
+
+# ---------------------------------------------------------------------- the choice as settings
+
+
+def test_the_choice_is_written_into_a_config_and_trained_with(
+    tuned: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    from fugu.training.config import resolve_config
+
+    path = tmp_path / "my.toml"
+    path.write_text("# mine\n[env_kwargs]\nsize = 5\n\n[vec]\nnum_envs = 3\nstep_timeout = 9.0\n")
+    assert main(["autotune", "Maze-v0", "--config", str(path)]) == 0
+    assert tuned[0]["env_kwargs"] == {"size": 5}, "the copies are those that will be trained on"
+    assert f"fugu train Maze-v0 --config {path}" in capsys.readouterr().out
+    cfg = resolve_config("Maze-v0", files=(path,))
+    chosen = (cfg.vec.backend, cfg.vec.num_envs, cfg.vec.num_workers, cfg.vec.batch_size)
+    assert chosen == ("process", 8, 2, 4)
+    assert cfg.vec.step_timeout == 9.0
+    assert path.read_text().startswith("# mine\n")
+
+
+@pytest.mark.parametrize(
+    ("env", "name", "content", "message"),
+    [
+        ("Maze-v0", "a.toml", "vec = {num_envs = 1}", "in a form that is not edited"),
+        ("Maze-v0", "no/a.toml", None, "in a folder that exists"),
+        ("cartpole", "a.toml", None, "a native environment"),
+    ],
+)
+def test_a_config_that_cannot_be_written_is_refused_before_anything_is_measured(
+    env: str,
+    name: str,
+    content: str | None,
+    message: str,
+    tuned: list[dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+    assert main(["autotune", env, "--config", str(path)]) == 1
+    assert message in capsys.readouterr().err
+    assert not tuned

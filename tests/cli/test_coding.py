@@ -60,6 +60,7 @@ def test_limits(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["attack", "--backend", "unsafe"], "a backend that has walls"),
         (["attack", "--only", "moat"], "network, files"),
         (["atack"], "nearest: 'attack'"),
+        (["bench", "--seconds", "0"], "more than 0"),
     ],
 )
 def test_mistakes(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,9 +71,30 @@ def test_mistakes(flags: list[str], words: str, capsys: pytest.CaptureFixture[st
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["coding", "--help"]) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("run", "attack", "export"))
+    assert all(word in out for word in ("run", "bench", "attack", "export"))
     assert main(["coding", "run", "--help"]) == 0
     assert "--limits.cpu-seconds" in capsys.readouterr().out
+
+
+def test_bench_shows_a_table_and_why_a_backend_is_not_in_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")  # no runsc
+    flags = ["--backends", "zygote", "gvisor", "--seconds", "0.3"]
+    assert main(["coding", "bench", *flags]) == 1
+    out = capsys.readouterr().out
+    cells = [[cell.strip() for cell in line.split("│")] for line in out.splitlines()]
+    rates = {row[1]: row[2] for row in cells if len(row) > 3 and row[1]}
+    assert float(rates["zygote"].replace(",", "")) > 0
+    assert rates["gvisor"] == "-"
+    assert "runsc" in out
+
+
+def test_bench_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coding", "bench", "--backends", "unsafe", "--seconds", "0.2", "--json"]) == 0
+    (rate,) = json.loads(capsys.readouterr().out)
+    assert (rate["backend"], rate["why"]) == ("unsafe", "")
+    assert rate["programs_per_second"] > 0
 
 
 def test_attack_shows_a_table(capsys: pytest.CaptureFixture[str]) -> None:

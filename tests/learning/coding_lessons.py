@@ -17,7 +17,7 @@ from fugu.training.trainer import Progress, Trainer
 from fugu.vector import make
 
 HELD_OUT = 1  # of list_dsl's setting `split`
-GRPO: dict[str, Any] = {"algo": "grpo", "vec": {"num_envs": 512, "group_size": 16}}
+GRPO: dict[str, Any] = {"algo": "grpo"}
 
 
 def solved_share(policies: list[Policy], seed: int, tasks: int = 2000, **settings: Any) -> float:

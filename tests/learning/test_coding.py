@@ -6,6 +6,8 @@ programs, with those that are judged held out.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from coding_lessons import GRPO, shuffled_earnings, single_operations
 from grpo_lessons import shuffled_rewards
@@ -13,6 +15,8 @@ from lessons import learn
 
 pytestmark = pytest.mark.timeout(280)
 PPO_STEPS, GRPO_STEPS = 150_000, 60_000
+FEW: dict[str, Any] = {"vec": {"num_envs": 256}}
+FEW_TEAMS: dict[str, Any] = {**GRPO, **FEW, "train": {"teams": 64, "minibatches": 4}}
 ECHO = {
     "env_kwargs": {"task": 0, "length": 8},
     "train": {
@@ -24,21 +28,21 @@ ECHO = {
 
 
 def test_ppo_finds_single_operations() -> None:
-    assert single_operations(PPO_STEPS, {}) >= 0.6
+    assert single_operations(PPO_STEPS, FEW) >= 0.6
 
 
 def test_it_does_not_with_shuffled_rewards() -> None:
     with shuffled_earnings():
-        assert single_operations(PPO_STEPS, {}) <= 0.2  # chance is a twentieth
+        assert single_operations(PPO_STEPS, FEW) <= 0.2  # chance is a twentieth
 
 
 def test_grpo_finds_single_operations() -> None:
-    assert single_operations(GRPO_STEPS, GRPO) >= 0.6
+    assert single_operations(GRPO_STEPS, FEW_TEAMS) >= 0.6
 
 
 def test_it_does_not_with_the_rewards_of_others() -> None:
     with shuffled_rewards():
-        assert single_operations(GRPO_STEPS, GRPO) <= 0.2
+        assert single_operations(GRPO_STEPS, FEW_TEAMS) <= 0.2
 
 
 def test_programs_that_echo_get_better() -> None:

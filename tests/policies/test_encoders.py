@@ -16,9 +16,11 @@ from torch import nn
 from fugu import Layout
 from fugu.core.errors import UsageError
 from fugu.policies import PolicyConfig
-from fugu.policies.encoders import AutoEncoder, MlpEncoder, make_encoder
-from fugu.policies.features import Embedded, Numbers, OneHot, make_features
+from fugu.policies.encoders import AutoEncoder, make_encoder
+from fugu.policies.features import Embedded, Numbers, OneHot, Pooled, Reading, make_features
 from fugu.policies.images import Convolution, ImageShape, ImpalaCnn, NatureCnn
+from fugu.policies.mlp import MlpEncoder
+from fugu.policies.scale import RunningScale
 from fugu.policies.unpack import unpack
 
 
@@ -35,8 +37,9 @@ def features_of(space: Space[Any], *values: Any, images: Any = "auto") -> torch.
     rows = layout.zeros(len(values))
     for row, value in zip(rows, values, strict=True):
         layout.pack(value, row)
-    features: torch.Tensor = make_features(layout, images)(unpack(layout, torch.from_numpy(rows)))
-    return features
+    features = make_features(layout, Reading(images))
+    found: torch.Tensor = features(unpack(layout, torch.from_numpy(rows)))
+    return found
 
 
 @settings(max_examples=60)
@@ -220,7 +223,7 @@ def test_of_a_one_of_only_what_it_is_counts() -> None:
 
 def test_a_row_of_nan_stays_alone() -> None:
     layout = Layout.of(spaces.Dict(a=spaces.Box(-1, 1, (3,)), b=spaces.Discrete(5)))
-    encoder = AutoEncoder(layout, 16)
+    encoder = AutoEncoder(layout, PolicyConfig(hidden_size=16))
     rows = rows_of(layout, 4)
     unpack(layout, rows)["a"][:] = 0.5
     clean = encoder(rows)
@@ -228,3 +231,67 @@ def test_a_row_of_nan_stays_alone() -> None:
     poisoned = encoder(rows)
     others = [0, 1, 3]
     assert torch.equal(clean[others], poisoned[others])
+
+
+CARDS = spaces.Dict(cards=spaces.Box(-1, 1, (5, 3)), turn=spaces.Box(-1, 1, (2,)))
+
+
+def set_encoder(space: Space[Any], **settings: Any) -> tuple[Layout, nn.Module]:
+    layout = Layout.of(space)
+    return layout, make_encoder(layout, PolicyConfig(encoder="set", hidden_size=16, **settings))
+
+
+def test_items_of_a_set_come_in_no_order() -> None:
+    layout, encoder = set_encoder(CARDS, layers=2)
+    rows = torch.randn(2, layout.size)
+    shuffled = rows.clone()
+    unpack(layout, shuffled)["cards"][:] = unpack(layout, rows)["cards"].flip(1)
+    torch.testing.assert_close(encoder(rows), encoder(shuffled))
+    unpack(layout, shuffled)["cards"][0, 0] += 1.0
+    assert not torch.allclose(encoder(rows)[0], encoder(shuffled)[0])
+    auto = make_encoder(layout, PolicyConfig(hidden_size=16))
+    unpack(layout, shuffled)["cards"][:] = unpack(layout, rows)["cards"].flip(1)
+    assert not torch.allclose(auto(rows), auto(shuffled))
+
+
+def test_what_is_no_set_stands_beside_it() -> None:
+    layout, encoder = set_encoder(CARDS)
+    rows = torch.randn(2, layout.size)
+    other = rows.clone()
+    unpack(layout, other)["turn"][0] += 1.0
+    assert not torch.allclose(encoder(rows)[0], encoder(other)[0])
+    assert torch.equal(encoder(rows)[1], encoder(other)[1])
+    encoder(rows).sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+@pytest.mark.parametrize(
+    ("space", "width"),
+    [
+        (spaces.Box(0, 9, (4, 2), np.int64), 20),
+        (spaces.MultiBinary((4, 3)), 3),
+        (spaces.MultiDiscrete([[2, 3], [4, 3]], start=[[0, 5], [1, 5]]), 8),
+        (spaces.Box(-1, 1, (4, 2, 3)), 6),
+    ],
+)
+def test_items_are_read_by_their_kind(space: Space[Any], width: int) -> None:
+    layout, encoder = set_encoder(space)
+    (pooled,) = (module for module in encoder.modules() if isinstance(module, Pooled))
+    assert pooled.item.width == width
+    assert encoder(rows_of(layout, 3)).shape == (3, 16)
+
+
+def test_images_are_no_sets_and_a_set_must_be_there() -> None:
+    image = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    _, encoder = set_encoder(spaces.Dict(eye=image, cards=spaces.Box(-1, 1, (5, 3))))
+    kinds = [type(module) for module in encoder.modules()]
+    assert kinds.count(Pooled) == kinds.count(Convolution) == 1
+    for space in (image, spaces.Box(-1, 1, (4,)), spaces.Box(-1, 1, (0, 4))):
+        with pytest.raises(UsageError, match="given 'set' for .*; allowed: .* counts items"):
+            set_encoder(space)
+
+
+def test_numbers_of_items_are_normalised_alike() -> None:
+    _, encoder = set_encoder(CARDS, normalise=True)
+    scales = [module for module in encoder.modules() if isinstance(module, RunningScale)]
+    assert sorted(scale.mean.numel() for scale in scales) == [2, 3]

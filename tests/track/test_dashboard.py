@@ -188,3 +188,15 @@ def test_the_meter_measures() -> None:
     assert 2**20 < usage.own_memory < usage.total_memory
     assert 0 < usage.used_memory <= usage.total_memory
     assert usage.cores >= 1
+
+
+def test_a_family_of_entries_shares_a_line() -> None:
+    verdicts = {"verdict/passed": 0.25, "verdict/wrong": 0.75, "verdict/timeout": 0.0}
+    episodes = {f"entry_{i}": 1.0 for i in range(9)} | verdicts | {"speed/x": 3.0, "speed/y": -1.0}
+    console = terminal()
+    dashboard = Dashboard(10, "coding", console)
+    console.print(picture(dashboard.view(Snapshot(1, 1.0, episodes=episodes))))
+    text = console.export_text()
+    assert "verdict  wrong 75.0% passed 25.0%" in text
+    assert "timeout" not in text
+    assert "speed  x 3 y -1" in text

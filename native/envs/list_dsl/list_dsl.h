@@ -23,7 +23,6 @@ enum {
     LIST_DSL_NUMBERS = 6, /* of a place, in an observation */
     LIST_DSL_FACTS = 9,   /* of a list */
     LIST_DSL_EXAMPLE = LIST_DSL_PLACES * LIST_DSL_NUMBERS + 2 * LIST_DSL_FACTS,
-    LIST_DSL_SIZE = LIST_DSL_SHOWN * LIST_DSL_EXAMPLE + 1,
 };
 
 enum { LIST_DSL_TRAIN, LIST_DSL_HELD_OUT, LIST_DSL_ALL };
@@ -58,6 +57,12 @@ typedef struct ListDslList {
     int8_t numbers[LIST_DSL_PLACES];
 } ListDslList;
 
+/* What is seen: of each shown example its places, then the facts of the list and of the output. */
+typedef struct ListDslView {
+    float examples[LIST_DSL_SHOWN][LIST_DSL_EXAMPLE];
+    float left;
+} ListDslView;
+
 typedef struct ListDsl {
     FuguEnv base;
     int32_t length, mixed, spare, split;
@@ -87,13 +92,15 @@ static void list_dsl_describe(const ListDsl* env, FuguSpec* spec) {
                                                           "8", "9", "0", "a", "b", "c", "d",
                                                           "e", "f", "g", "h", "i", "j"};
     FuguGroup* agent = fugu_group(spec, "agent", 1);
-    fugu_floats(&agent->observation, "", 0, -8, 8, LIST_DSL_SIZE,
-                "of each shown example: for each place the number now / 8, whether there is one, "
-                "both of the output, the output less the number / 4 and at most 2, and whether "
-                "they are equal (0 if one is missing), then for the list and for the output its "
-                "numbers, the odd, the positive, the negative, the different ones and those not "
-                "below the one before, each / 6, the least / 8, the greatest / 8 and the sum / 64. "
-                "At the end the steps left / 3");
+    fugu_box(&agent->observation, "examples", offsetof(ListDslView, examples), FUGU_F32, -8, 8,
+             LIST_DSL_SHOWN, LIST_DSL_EXAMPLE, 0,
+             "of each shown example: for each place the number now / 8, whether there is one, both "
+             "of the output, the output less the number / 4 and at most 2, and whether they are "
+             "equal (0 if one is missing), then for the list and for the output its numbers, the "
+             "odd, the positive, the negative, the different ones and those not below the one "
+             "before, each / 6, the least / 8, the greatest / 8 and the sum / 64");
+    fugu_floats(&agent->observation, "left", offsetof(ListDslView, left), 0, 4, 1,
+                "steps left / 3");
     fugu_discrete(&agent->action, "", 0, LIST_DSL_OPERATIONS,
                   "sort; reverse; add 1; subtract 1; double; halve toward 0; negate; square; "
                   "absolute; keep even; keep odd; keep positive; keep negative; drop the first; "
@@ -395,8 +402,9 @@ static inline float* list_dsl_facts(const ListDslList* list, float* out) {
 }
 
 static inline void list_dsl_observe(ListDsl* env, FuguIO* io) {
-    float* out = io->groups[0].observations;
+    ListDslView* view = io->groups[0].observations;
     for (int32_t e = 0; e < LIST_DSL_SHOWN; ++e) {
+        float* out = view->examples[e];
         const ListDslList *now = &env->current[e], *target = &env->target[e];
         for (int32_t i = 0; i < LIST_DSL_PLACES; ++i, out += LIST_DSL_NUMBERS) {
             const int32_t a = now->numbers[i], b = target->numbers[i];
@@ -408,9 +416,9 @@ static inline void list_dsl_observe(ListDsl* env, FuguIO* io) {
             out[4] = both ? (float)fugu_clamp_int(b - a, -8, 8) / 4 : 0.0f;
             out[5] = both && a == b ? 1.0f : 0.0f;
         }
-        out = list_dsl_facts(target, list_dsl_facts(now, out));
+        list_dsl_facts(target, list_dsl_facts(now, out));
     }
-    out[0] = (float)env->left / LIST_DSL_LONGEST;
+    view->left = (float)env->left / LIST_DSL_LONGEST;
 }
 
 /* ------------------------------------------------------------------ pictures */

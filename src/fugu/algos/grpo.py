@@ -24,12 +24,15 @@ from torch import Tensor, nn
 
 from fugu.algos.preferences import RewardModel
 from fugu.core.errors import UsageError
+from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.episodes import Episode, began_alike, pack, unpack
 from fugu.envs.contract import AgentGroup
 from fugu.policies.policy import Policy
+from fugu.policies.unpack import torch_dtype
 
 Floats = NDArray[np.float32]
 Team = list[Episode]
+SUMS = ("policy_loss", "entropy", "approx_kl", "clip_fraction")  # of a loss
 STD_FLOOR = 1e-4  # added to a team's deviation before it divides
 
 
@@ -236,6 +239,7 @@ class GRPO:
         random: Draws the episodes of minibatches.
         group: The agents.
         reward_model: What rewards are taken from, if not from the environment.
+        ranks: Who learn together; each has teams of its own, and all take the same steps.
     """
 
     def __init__(
@@ -246,7 +250,9 @@ class GRPO:
         random: np.random.Generator,
         group: AgentGroup,
         reward_model: RewardModel | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
+        self._ranks = ranks
         self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
         self._group, self._reward_model = group, reward_model
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
@@ -292,51 +298,70 @@ class GRPO:
         if final is not None:
             entropy = cfg.entropy_coefficient + (final - cfg.entropy_coefficient) * progress
             cfg = replace(cfg, entropy_coefficient=entropy)
-        told = {
-            "teams": float(len(teams)),
-            "teams_left_out": float(self._looked_at - len(teams)),
-            "began_alike": self._alike / max(1, self._looked_at),
-        }
+        looked_at, alike = self._looked_at, self._alike
         self._teams, self._looked_at, self._alike = [], 0, 0
-        if not teams:
+        counts = self._ranks.sum(np.array([len(teams), looked_at, alike], np.float64)).tolist()
+        told = {
+            "teams": counts[0],
+            "teams_left_out": counts[1] - counts[0],
+            "began_alike": counts[2] / max(1.0, counts[1]),
+        }
+        if not counts[0]:
             return told
         if cfg.beta > 0 and self._reference is None:
             self._reference = copy.deepcopy(self.policy).requires_grad_(False)
-        steps = Steps(self.policy, teams, cfg)
-        if self._reference is not None:
+        steps = Steps(self.policy, teams, cfg) if teams else None
+        if steps is not None and self._reference is not None:
             steps.note_reference(self._reference)
+        own = 0 if steps is None else len(steps.lengths)
+        parts = min(cfg.minibatches, int(self._ranks.largest(own)))
         sums: dict[str, list[Tensor]] = {}
         for _ in range(cfg.epochs):
-            order = self._random.permutation(len(steps.lengths))
-            for part in np.array_split(order, min(cfg.minibatches, len(order))):
+            order = self._random.permutation(own)
+            for part in np.array_split(order, parts):
                 for name, value in self._step(steps, part, cfg).items():
                     sums.setdefault(name, []).append(value)
         if self.policy.scales:
-            self.policy.note(steps.observations())
+            self.policy.note(self._nothing_seen() if steps is None else steps.observations())
         told |= {name: float(torch.stack(values).mean()) for name, values in sums.items()}
         return told | self._describe(teams)
 
-    def _step(self, steps: Steps, chosen: NDArray[np.int64], cfg: GRPOConfig) -> dict[str, Tensor]:
-        """One step of the optimiser on some episodes."""
+    def _step(
+        self, steps: Steps | None, chosen: NDArray[np.int64], cfg: GRPOConfig
+    ) -> dict[str, Tensor]:
+        """One step of the optimiser on some episodes; a rank may have none."""
         self.optimiser.zero_grad(set_to_none=True)
-        totals: dict[str, Tensor] = {}
-        for part in steps.parts(chosen):
-            loss, sums = grpo_loss(self.policy, steps.minibatch(part), cfg, len(chosen))
-            loss.backward()  # type: ignore[no-untyped-call]
-            for name, value in sums.items():
-                totals[name] = totals.get(name, torch.zeros(())) + value.cpu()
+        nothing = torch.zeros((), dtype=torch.float64)
+        totals = dict.fromkeys((*SUMS, "kl") if self._reference is not None else SUMS, nothing)
+        own = 0 if steps is None else int(steps.lengths[chosen].sum())
+        episodes, count = self._ranks.sum(np.array([len(chosen), own], np.float64)).tolist()
+        if steps is not None:
+            for part in steps.parts(chosen):
+                loss, sums = grpo_loss(self.policy, steps.minibatch(part), cfg, episodes)
+                loss.backward()  # type: ignore[no-untyped-call]
+                for name, value in sums.items():
+                    totals[name] = totals[name] + value.cpu()
+        self._ranks.add_gradients(self._parameters)
         norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
         self.optimiser.step()
-        count = int(steps.lengths[chosen].sum())
+        totals = self._ranks.add_up(totals)
         means = {k: v if k == "policy_loss" else v / count for k, v in totals.items()}
         return means | {"gradient_norm": norm.detach().cpu().double()}
 
+    def _nothing_seen(self) -> Tensor:
+        layout = self.policy.stored(self._group).observation_layout
+        device = next(self.policy.parameters()).device
+        return torch.zeros(0, layout.size, dtype=torch_dtype(layout.dtype), device=device)
+
     def _describe(self, teams: list[Team]) -> dict[str, float]:
-        returns = np.array([[episode.total for episode in team] for team in teams])
+        size = len(teams[0]) if teams else 2
+        returns = np.array([[e.total for e in team] for team in teams]).reshape(len(teams), size)
+        inside = moments_of(returns.std(1, ddof=1))
+        of_teams = self._ranks.moments(moments_of(returns.mean(1)))
         return {
-            "learned_return": float(returns.mean()),
-            "deviation_in_team": float(returns.std(1, ddof=1).mean()),
-            "deviation_between_teams": float(returns.mean(1).std()),
+            "learned_return": float(self._ranks.moments(moments_of(returns.ravel())).mean),
+            "deviation_in_team": float(self._ranks.moments(inside).mean),
+            "deviation_between_teams": float(of_teams.variance) ** 0.5,
         }
 
     # ------------------------------------------------------------------ checkpoints

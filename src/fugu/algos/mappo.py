@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fugu.algos.ppo import PPO, Metrics, Minibatch, PPOConfig, Rows
 from fugu.algos.value_norm import ValueNorm
+from fugu.core.ranks import ALONE, Ranks
 from fugu.data.segments import Segments
 from fugu.policies.central import CentralPolicy
 
@@ -59,6 +60,7 @@ class MAPPO(PPO):
         optimiser: Of its parameters.
         cfg: The settings.
         random: Draws the rows of minibatches.
+        ranks: Who learn together.
 
     Attributes:
         value_norm: What returns are like.
@@ -72,8 +74,9 @@ class MAPPO(PPO):
         optimiser: torch.optim.Optimizer,
         cfg: MAPPOConfig,
         random: np.random.Generator,
+        ranks: Ranks = ALONE,
     ) -> None:
-        super().__init__(policy, optimiser, cfg, random)
+        super().__init__(policy, optimiser, cfg, random, ranks)
         self.value_norm = ValueNorm()
         if cfg.normalise_values:
             policy.rescale = self.value_norm.denormalise
@@ -87,11 +90,12 @@ class MAPPO(PPO):
         return super().update(segments, progress, reward_divisor)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is known of returns."""
-        return self.value_norm.state_dict()
+        """What is known of returns, and what PPO remembers."""
+        return super().state_dict() | self.value_norm.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
+        super().load_state_dict(state)
         self.value_norm.load_state_dict(state)
 
     # ------------------------------------------------------------------ what differs from PPO
@@ -107,7 +111,7 @@ class MAPPO(PPO):
     ) -> Metrics:
         """PPO's step, once the returns of its rows have been noted."""
         returns = data.targets(chosen, advantages)
-        self.value_norm.update(returns[:, data.valid[:, chosen]])
+        self.value_norm.update(returns[:, data.valid[:, chosen]], self._ranks)
         return super()._step(data, chosen, weights, advantages, ratios, progress)
 
     def _batch(

@@ -18,15 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.ppo_loss import fused_ppo_loss
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
 from fugu.core.errors import UsageError
+from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.segments import Segments
 from fugu.native.advantage import advantages as compute_advantages
 from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.policies.policy import Policy
 
 Metrics = dict[str, Tensor]
+SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")  # of a loss
 MOST_STEPS, MOST_BYTES = 32_768, 64 * 2**20  # of a microbatch, and of what it sees
 
 
@@ -85,6 +88,10 @@ class PPOConfig:
     """The most that a reward counts, either way; all of it if not given."""
     max_gradient_norm: float = 0.5
     """Gradients are scaled down to this norm."""
+    best_episodes: int = 0
+    """How many of the best episodes are kept, and learned to be done again; 0: none."""
+    best_coefficient: float = 0.1
+    """Weight of how unlikely those are, for the mean of their steps."""
 
     def parts(self, rows: int) -> int:
         """Minibatches of an epoch of so many rows: none is empty."""
@@ -96,7 +103,8 @@ class PPOConfig:
         return max(1, round(ratio * self.parts(rows)))
 
     def __post_init__(self) -> None:
-        for name, low in (("horizon", 1), ("epochs", 1), ("minibatches", 1), ("microbatch", 0)):
+        most = (("horizon", 1), ("epochs", 1), ("minibatches", 1))
+        for name, low in (*most, ("microbatch", 0), ("best_episodes", 0)):
             if (given := getattr(self, name)) < low:
                 raise UsageError(f"train.{name}: given {given}; allowed: {low} or more.")
         if self.replay_ratio is not None and self.replay_ratio <= 0.0:
@@ -166,6 +174,7 @@ class PPO:
         optimiser: Of its parameters.
         cfg: The settings.
         random: Draws the rows of minibatches.
+        ranks: Who learn together; each has rows of its own, and all take the same steps.
     """
 
     def __init__(
@@ -174,9 +183,12 @@ class PPO:
         optimiser: torch.optim.Optimizer,
         cfg: PPOConfig,
         random: np.random.Generator,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
+        self._ranks = ranks
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
+        self._best = BestEpisodes(cfg.best_episodes)
 
     def update(
         self, segments: Segments, progress: float, reward_divisor: float = 1.0
@@ -184,18 +196,21 @@ class PPO:
         """Learn from complete rows and give them back; what there is to say of it.
 
         Args:
-            segments: That are full.
+            segments: That are full, here or at another rank.
             progress: Of the whole training, from 0 to 1.
             reward_divisor: What rewards are divided by.
         """
-        cfg, rows = self.cfg, segments.take()
+        cfg, usual = self.cfg, segments.shape.rows
+        rows = segments.take() if segments.full or self._ranks.size == 1 else np.arange(0)
         data = Rows(segments, rows, self._signals(segments, rows, reward_divisor), cfg)
+        if cfg.best_episodes:
+            self._best.offer(segments, rows)
         ratios = np.ones(data.valid.shape, np.float32)
-        parts = cfg.parts(len(rows))
-        size = len(rows) // parts
+        parts = cfg.parts(usual)
+        size = usual // parts
         sums: dict[str, list[Tensor]] = {}
         order = self._random.permutation(len(rows))
-        for number in range(cfg.optimiser_steps(len(rows))):
+        for number in range(cfg.optimiser_steps(usual)):
             advantages = data.advantages(ratios)
             if cfg.alpha == 0 and number % parts == 0 and number:
                 order = self._random.permutation(len(rows))
@@ -212,11 +227,13 @@ class PPO:
         return told | self._report(data)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: all that PPO remembers is the policy and the optimiser."""
-        return {}
+        """What PPO remembers beside the policy and the optimiser: the best episodes."""
+        return {f"best.{name}": value for name, value in self._best.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
+        best = {k.removeprefix("best."): v for k, v in state.items() if k.startswith("best.")}
+        self._best.load_state_dict(best)
 
     # ------------------------------------------------------------------ what derived ones change
 
@@ -241,8 +258,10 @@ class PPO:
         self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
     ) -> NDArray[np.float32]:
         """How good the actions of a minibatch were, `[horizon, rows]`."""
-        first = advantages[0]
-        return standardised(first, valid) if self.cfg.normalise_advantages else first
+        first: NDArray[np.float32] = advantages[0]
+        if not self.cfg.normalise_advantages:
+            return first
+        return standardised(first, valid, self._ranks)
 
     def _batch(
         self,
@@ -257,7 +276,8 @@ class PPO:
 
     def _report(self, data: Rows) -> dict[str, float]:
         """What there is to say of an update beside its losses."""
-        return {"explained_variance": data.explained_variances(data.returns())[0]}
+        told = data.explained_variances(data.returns(), self._ranks)
+        return {"explained_variance": told[0]}
 
     # ------------------------------------------------------------------ the update
 
@@ -273,7 +293,7 @@ class PPO:
         """The rows of a minibatch, and how much each weighs."""
         cfg = self.cfg
         if cfg.alpha == 0:
-            parts = cfg.parts(len(order))
+            parts = max(1, cfg.parts(len(order)))
             first = number % parts * size
             last = len(order) if number % parts == parts - 1 else first + size
             chosen = order[first:last]
@@ -281,15 +301,19 @@ class PPO:
         corrected = cfg.priorities == "corrected"
         # The published annealing has a stray alpha and never reaches 1.
         growth = progress if corrected else cfg.alpha * progress
+        beta = cfg.beta + (1 - cfg.beta) * growth
         preference = self._preference(advantages, data.valid)
-        probabilities = segment_probabilities(preference, cfg.alpha, valid=data.valid)
-        return sample_segments(
-            probabilities,
-            self._random.random(len(order)),
-            size,
-            beta=cfg.beta + (1 - cfg.beta) * growth,
-            normalise=corrected,
-        )
+        chosen, weights, most = order, np.ones(len(order), np.float32), 0.0
+        if len(order):
+            probabilities = segment_probabilities(preference, cfg.alpha, valid=data.valid)
+            uniforms = self._random.random(len(order))
+            chosen, weights = sample_segments(
+                probabilities, uniforms, size, beta=beta, normalise=corrected
+            )
+            most = float((len(order) * probabilities[chosen].min()) ** -beta)
+        if corrected:  # by the largest weight of all ranks
+            weights *= np.float32(most / self._ranks.largest(most))
+        return chosen, weights
 
     def _step(
         self,
@@ -307,7 +331,7 @@ class PPO:
         entropy += 0.0 if final is None else (final - entropy) * progress
         valid = data.valid[:, chosen]
         merits = self._weigh(advantages[:, :, chosen], valid)
-        count = float(max(1, valid.sum()))
+        count = float(max(1, self._ranks.sum(np.array([valid.sum()], np.float64))[0]))
         loss_cfg = PpoLossConfig(
             cfg.clip,
             cfg.value_loss,
@@ -317,7 +341,7 @@ class PPO:
             entropy,
         )
         self.optimiser.zero_grad(set_to_none=True)
-        totals: Metrics = {}
+        totals: Metrics = dict.fromkeys(SUMS, torch.zeros((), dtype=torch.float64))
         rows_at_once = max(1, (cfg.microbatch or data.steps_at_once) // cfg.horizon)
         for begin in range(0, len(chosen), rows_at_once):
             part = slice(begin, begin + rows_at_once)
@@ -326,20 +350,34 @@ class PPO:
             loss.backward()  # type: ignore[no-untyped-call]
             ratios[:, chosen[part]] = new.view(-1, cfg.horizon).cpu().numpy().T
             for name, value in metrics.items():
-                totals[name] = totals.get(name, torch.zeros(())) + value.cpu()
+                totals[name] = totals[name] + value.cpu()
+        if cfg.best_episodes:
+            totals["best_loss"] = self._imitate() * count
+        self._ranks.add_gradients(self._parameters)
         norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
         self.optimiser.step()
         del totals["rows"]
+        totals = self._ranks.add_up(totals)
         told = {name: value / count for name, value in totals.items()}
         return told | {"gradient_norm": norm.detach().cpu().double()}
 
+    def _imitate(self) -> Tensor:
+        """Add the gradient of how unlikely the best episodes are; this rank's share of that."""
+        if not len(self._best):
+            return torch.zeros((), dtype=torch.float64)
+        unlikely = self._best.loss(self.policy) / self._ranks.size
+        (self.cfg.best_coefficient * unlikely).backward()  # type: ignore[no-untyped-call]
+        return unlikely.detach().cpu().double()
 
-def standardised(numbers: NDArray[np.float32], valid: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Numbers with mean 0 and deviation 1 where they are valid."""
-    if not valid.any():
-        return numbers
-    inside = numbers[valid]
-    found: NDArray[np.float32] = (numbers - inside.mean()) / (inside.std() + 1e-8)
+
+def standardised(
+    numbers: NDArray[np.float32], valid: NDArray[np.bool_], ranks: Ranks = ALONE
+) -> NDArray[np.float32]:
+    """Numbers with mean 0 and deviation 1 where they are valid, over all ranks."""
+    inside = ranks.moments(moments_of(numbers[valid]))
+    if not inside.count:
+        return numbers.copy()
+    found: NDArray[np.float32] = (numbers - inside.mean) / (np.sqrt(inside.variance) + 1e-8)
     return found
 
 
@@ -458,12 +496,14 @@ class Rows:
         found: NDArray[np.float32] = self.advantages(ones) + self._values[:, :-1]
         return found
 
-    def explained_variances(self, returns: NDArray[np.float32]) -> list[float]:
+    def explained_variances(
+        self, returns: NDArray[np.float32], ranks: Ranks = ALONE
+    ) -> list[float]:
         """How much of the returns each critic told; 1: all, 0: no more than their mean."""
         found = []
         for critic, values in zip(returns, self._values[:, :-1], strict=True):
             inside = critic[self.valid]
-            spread = float(inside.var()) if inside.size else 0.0
-            error = inside - values[self.valid]
-            found.append(1 - float(error.var()) / spread if spread > 1e-12 else math.nan)
+            spread = float(ranks.moments(moments_of(inside)).variance)
+            error = float(ranks.moments(moments_of(inside - values[self.valid])).variance)
+            found.append(1 - error / spread if spread > 1e-12 else math.nan)
         return found

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fugu.algos.multipliers import LagrangeMultiplier, Multiplier, PidMultiplier
 from fugu.algos.ppo import PPO, PPOConfig, Rows, Signal, standardised
 from fugu.core.errors import UsageError
+from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.episode_costs import by_constraint
 from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
@@ -126,6 +127,7 @@ def safe_advantages(
     valid: NDArray[np.bool_],
     *,
     standardise: bool = True,
+    ranks: Ranks = ALONE,
 ) -> NDArray[np.float32]:
     """Advantages of the reward less those of the costs, each as much as its multiplier says.
 
@@ -134,11 +136,12 @@ def safe_advantages(
         multipliers: `[constraints]`
         valid: Which steps count. `[horizon, rows]`
         standardise: Whether those of the reward are centred and scaled.
+        ranks: Over whose steps they are centred.
     """
     first = advantages[0]
-    total = standardised(first, valid) if standardise and valid.any() else first.copy()
+    total = standardised(first, valid, ranks) if standardise else first.copy()
     for weight, costly in zip(multipliers, advantages[1:], strict=True):
-        mean = costly[valid].mean() if valid.any() else 0.0
+        mean = ranks.moments(moments_of(costly[valid])).mean
         total -= np.float32(weight) * (costly - mean)
     total /= np.float32(1.0 + multipliers.sum())
     return total
@@ -153,6 +156,7 @@ class SafePPO(PPO):
         cfg: The settings.
         random: Draws the rows of minibatches.
         constraints: How many.
+        ranks: Who learn together.
     """
 
     cfg: SafePPOConfig
@@ -164,8 +168,9 @@ class SafePPO(PPO):
         cfg: SafePPOConfig,
         random: np.random.Generator,
         constraints: int,
+        ranks: Ranks = ALONE,
     ) -> None:
-        super().__init__(policy, optimiser, cfg, random)
+        super().__init__(policy, optimiser, cfg, random, ranks)
         self.multiplier = make_multiplier(cfg, constraints)
         cfg.limits_at(0.0, constraints)  # whose number may be wrong
         self._costs = np.zeros(constraints)  # means of the last episodes that ended
@@ -180,16 +185,17 @@ class SafePPO(PPO):
         """Move the multipliers, then learn as PPO does."""
         limits = self.cfg.limits_at(progress, len(self.multiplier.values))
         finished = segments.episode_costs.finished
-        if len(finished):
-            self._costs = finished.mean(0)
-            self._violations = (finished > limits).mean(0)
+        columns = [np.ones(len(finished)), *finished.T, *(finished > limits).T]
+        count, *sums = self._ranks.sum(np.array([column.sum() for column in columns], np.float64))
+        if count:
+            self._costs, self._violations = np.split(np.array(sums) / count, 2)
             self.multiplier.update(self._costs, limits)
         told = self._tell(limits)
         return told | super().update(segments, progress, reward_divisor)
 
     def state_dict(self) -> dict[str, Any]:
-        """The multipliers and what is known of costs."""
-        return {
+        """The multipliers, what is known of costs, and what PPO remembers."""
+        return super().state_dict() | {
             **{f"multiplier.{k}": v for k, v in self.multiplier.state_dict().items()},
             "costs": self._costs,
             "violations": self._violations,
@@ -199,6 +205,7 @@ class SafePPO(PPO):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
+        super().load_state_dict(state)
         arrays = {name: np.asarray(value) for name, value in state.items()}
         prefix = "multiplier."
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -254,15 +261,17 @@ class SafePPO(PPO):
             self.multiplier.values,
             valid,
             standardise=self.cfg.normalise_advantages,
+            ranks=self._ranks,
         )
 
     def _report(self, data: Rows) -> dict[str, float]:
         """Beside PPO's: how well costs were foretold; how large they are is noted."""
         returns = data.returns()
-        told, *costs = data.explained_variances(returns)
-        if data.valid.any():
-            inside = returns[1:, data.valid] * self._divisors[:, None]
-            self._squares = self._squares + np.square(inside).mean(1)
+        told, *costs = data.explained_variances(returns, self._ranks)
+        inside = returns[1:, data.valid] * self._divisors[:, None]
+        *squares, count = self._ranks.sum(np.append(np.square(inside).sum(1), inside.shape[1]))
+        if count:
+            self._squares = self._squares + np.array(squares) / count
             self._updates += 1
         named = {f"{k}_explained_variance": v for k, v in by_constraint("cost", costs).items()}
         return {"explained_variance": told, **named}

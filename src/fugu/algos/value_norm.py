@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fugu.core.ranks import ALONE, Ranks
+
 LEAST_WEIGHT, LEAST_VARIANCE = 1e-5, 1e-2
 
 
@@ -42,13 +44,15 @@ class ValueNorm:
         square = self._square / max(self._weight, LEAST_WEIGHT)
         return math.sqrt(max(square - self.mean**2, LEAST_VARIANCE))
 
-    def update(self, returns: np.ndarray[Any, Any]) -> None:
-        """Let returns count; none change nothing."""
-        if not returns.size:
-            return
+    def update(self, returns: np.ndarray[Any, Any], ranks: Ranks = ALONE) -> None:
+        """Let returns of all ranks count; none change nothing."""
         numbers, new = returns.astype(np.float64), 1.0 - self._beta
-        self._mean = self._beta * self._mean + new * float(numbers.mean())
-        self._square = self._beta * self._square + new * float(np.square(numbers).mean())
+        sums = np.array([numbers.size, numbers.sum(), np.square(numbers).sum()])
+        count, total, squares = ranks.sum(sums).tolist()
+        if not count:
+            return
+        self._mean = self._beta * self._mean + new * (total / count)
+        self._square = self._beta * self._square + new * (squares / count)
         self._weight = self._beta * self._weight + new
 
     def normalise(self, values: Tensor) -> Tensor:

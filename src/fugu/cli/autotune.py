@@ -13,6 +13,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from fugu.core.config import read_toml
+from fugu.core.errors import UsageError
+from fugu.core.toml import check_table, write_table
+
 
 @dataclass(frozen=True)
 class Autotune:
@@ -40,6 +44,9 @@ class Autotune:
     """Draw a picture into this file."""
     json: bool = False
     """Print the tuning as one JSON object and nothing else."""
+    config: Path | None = None
+    """Write the choice into this TOML file, for fugu train --config; all else in it stays, and
+    its env_kwargs are those of the copies that are measured."""
 
     def run(self) -> int:
         """Tune and show; 0 if there is a choice."""
@@ -48,6 +55,8 @@ class Autotune:
 
         if self.png is not None:
             check_picture(self.png)
+        if self.config is not None:
+            self._check_config(self.config)
         with _chatter_to_stderr() if self.json else contextlib.nullcontext():
             tuning = tune(
                 self.env,
@@ -61,16 +70,38 @@ class Autotune:
             )
         if self.png is not None:
             draw_picture(tuning, self.png)
+        if self.config is not None:
+            write_table(self.config, "vec", tuning.make_options())
         if self.json:
             print(json.dumps(tuning.to_dict(), indent=2))
-        elif self.png is not None:
+            return 0
+        if self.png is not None:
             print(f"Drawn: {self.png}")
+        if self.config is not None:
+            print(f"Written: {self.config}; fugu train {self.env} --config {self.config}")
         return 0
+
+    def _check_config(self, path: Path) -> None:
+        """Raise before anything is measured, if the choice could not be written."""
+        from fugu.envs import suite
+
+        if suite.find(self.env) or self.env.endswith(suite.SUFFIXES):
+            raise UsageError(
+                f"config: given with {self.env!r}, a native environment; allowed: with others. "
+                "Native ones are stepped by a pool of their own (--vec.backend native), which is "
+                "not among what is tried here and is faster."
+            )
+        if not path.parent.is_dir():
+            raise UsageError(f"config: given {str(path)!r}; allowed: in a folder that exists.")
+        if path.exists():
+            check_table(path, "vec", ("backend", "num_envs", "num_workers", "batch_size"))
 
     def _make_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"backend": self.backend, "batch_size": self.batch_size}
         if self.limits is not None:
             options |= {"limits": self.limits, "action_limits": self.limits}
+        if self.config is not None and self.config.exists():
+            options["env_kwargs"] = read_toml(self.config).get("env_kwargs", {})
         return options
 
 

@@ -38,19 +38,24 @@ def plain_options(
     return found, names
 
 
-def settings_help(algo: str = "ppo") -> str:
+SECTIONS = ("train", "vec", "policy", "run")
+
+
+def settings_help(algo: str = "ppo", sections: tuple[str, ...] = SECTIONS) -> str:
     """Every setting of an algorithm, its default and what it is."""
     from fugu.training.config import CONFIGS, Config
 
     lines = []
     hints = typing.get_type_hints(CONFIGS.get(algo, Config))
-    for section in ("train", "vec", "policy", "run"):
+    for section in sections:
         kind = hints[section]
         documents = field_documents(kind)
         lines.append(f"{section}: {(kind.__doc__ or '').splitlines()[0]}")
         for item in dataclasses.fields(kind):
             flag = f"--{section}.{item.name.rstrip('_').replace('_', '-')}"
-            line = f"  {flag} ({item.default})  {' '.join(documents.get(item.name, '').split())}"
+            made = item.default_factory
+            default = item.default if made is dataclasses.MISSING else made()
+            line = f"  {flag} ({default})  {' '.join(documents.get(item.name, '').split())}"
             lines += textwrap.wrap(line, 100, subsequent_indent=" " * 6, break_on_hyphens=False)
     return "\n".join(lines)
 

@@ -24,10 +24,13 @@ from fugu.cli.dream import Dream
 from fugu.cli.env import Env
 from fugu.cli.envs import Envs
 from fugu.cli.evaluate import Evaluate
+from fugu.cli.league import League
 from fugu.cli.play import Play
 from fugu.cli.profile import Profile
+from fugu.cli.rank import Rank
 from fugu.cli.record import Record
 from fugu.cli.runs import Runs
+from fugu.cli.sweep import Sweep
 from fugu.cli.train import Resume, Train
 from fugu.core.errors import FuguError
 
@@ -44,6 +47,9 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "train": Train,
     "resume": Resume,
     "eval": Evaluate,
+    "league": League,
+    "rank": Rank,
+    "sweep": Sweep,
     "doctor": Doctor,
     "check": Check,
     "profile": Profile,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +32,7 @@ def train_seeds(cfg: Config, seeds: int, train_one: Callable[[int, str], Result]
         seeds: How many.
         train_one: Trains with a seed, as the run of a name.
     """
-    base = cfg.run.name or _new_name(cfg.env)
+    base = cfg.run.name or Run.new_name(cfg.env)
     results: list[SeedResult] = []
     status = 0
     try:
@@ -109,8 +107,3 @@ def _steps(run: Run) -> tuple[int, int | None]:
         if value is not None and value > highest:
             best, highest = steps, value
     return steps, best
-
-
-def _new_name(env: str) -> str:
-    plain = re.sub(r"[^\w.-]+", "_", env).strip("_.") or "run"
-    return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

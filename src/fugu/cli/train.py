@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fugu.cli.flags import plain_options, settings_help
+from fugu.cli.launch import Launch
+from fugu.cli.one_rank import attend, exit_status, is_rank
 from fugu.core.config import Tree, from_flags, merge, to_tree
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fugu.training.config import Config
-    from fugu.training.session import Result
+    from fugu.training.session import Callback, Result
 
 TRAIN_HELP = """usage: fugu train ENV [--SECTION.SETTING VALUE ...]
 
@@ -28,6 +30,13 @@ environment.
   --seeds N          train with so many seeds, one after the other, and report on all
   --device NAME      cpu, cuda or mps
   --init-from RUN    begin with the policy of another run
+  --resume auto      go on with the newest run of the same settings, if there is one
+  --nproc N          train with so many processes, each with its share of the copies; when one
+                     dies all are started again (--max-restarts N) and go on from the last
+                     checkpoint; --rank-timeout SECONDS: how long they wait for each other
+  --cluster ray      start them as workers of a Ray cluster
+  --requeue          when SIGTERM or SIGUSR1 comes, save, have SLURM queue the job again (if it is
+                     one) and end with status 75; goes on as --resume auto does
   --env.KEY VALUE    an argument of the environment
   --dry-run          print all settings and end
   --quiet            no dashboard
@@ -37,7 +46,9 @@ RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FO
 
 Go on with a run (its name, the beginning of it, its folder, or latest) from its last checkpoint,
 exactly as it would have gone on. Only what does not change the training so far may be set anew,
-such as --train.total-steps."""
+such as --train.total-steps. A run of several processes goes on with as many (--nproc,
+--max-restarts and --rank-timeout as of fugu train); --requeue as there."""
+LAUNCH = {"nproc": int, "max-restarts": int, "rank-timeout": str}
 PLAIN = {
     "algo": str,
     "preset": str,
@@ -46,6 +57,9 @@ PLAIN = {
     "seeds": int,
     "device": str,
     "init-from": str,
+    "resume": str,
+    "cluster": str,
+    **LAUNCH,
 }
 
 
@@ -59,6 +73,10 @@ class Train:
     config: str | None = None
     seeds: int = 1
     init_from: str | None = None
+    resume: str | None = None
+    requeue: bool = False
+    launch: Launch = field(default_factory=Launch)
+    args: tuple[str, ...] = ()
     dry_run: bool = False
     quiet: bool = False
 
@@ -69,7 +87,7 @@ class Train:
         if not rest or {"-h", "--help"} & {*rest}:
             print(TRAIN_HELP + "\n\n" + settings_help(_algo(args)))
             raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, PLAIN, ("dry-run", "quiet"))
+        options, names = plain_options(rest, PLAIN, ("dry-run", "quiet", "requeue"))
         if len(names) != 1:
             raise UsageError(f"train: given {names}; allowed: one environment. See fugu train -h")
         if "env" in tree:
@@ -77,8 +95,8 @@ class Train:
         for name in ("algo", "seed", "device"):
             if name in options:
                 tree[name] = options.pop(name)
-        fields = {name.replace("-", "_"): value for name, value in options.items()}
-        return cls(names[0], tree, **fields)
+        launch = _launch_of(options)
+        return cls(names[0], tree, launch=launch, args=tuple(args), **options)
 
     def run(self) -> int:
         """Train; 0 if it went to the end."""
@@ -86,19 +104,63 @@ class Train:
 
         if self.seeds < 1:
             raise UsageError(f"seeds: given {self.seeds}; allowed: 1 or more.")
+        if self.resume not in (None, "auto"):
+            raise UsageError(
+                f"resume: given {self.resume!r}; allowed: auto. A run by its name: fugu resume."
+            )
         files = () if self.config is None else (self.config,)
         cfg = resolve_config(self.env, preset=self.preset, files=files, overrides=self.tree)
         if self.dry_run:
             self._show(cfg)
             return 0
         if self.seeds > 1:
-            from fugu.cli.seeds import train_seeds
+            return self._train_seeds(cfg)
+        if not is_rank() and (self.launch.nproc > 1 or self.launch.cluster):
+            return self._launch(cfg)
+        return attend(self.train_rank)
 
-            return train_seeds(cfg, self.seeds, self._train_seed)
-        result = self._train(self.tree)
-        return 128 + result.signals[0] if result.signals else 0
+    def train_rank(self, callbacks: tuple[Callback, ...] = ()) -> int:
+        """Train, as one of several or alone; the exit status."""
+        return exit_status(self._train(self.tree, callbacks), self.requeue)
 
-    def _train(self, tree: Tree) -> Result:
+    def _launch(self, cfg: Config) -> int:
+        """Train as several ranks that find their run by its name, also when started again."""
+        from fugu.store.run import Run
+        from fugu.training.preemption import newest_alike
+        from fugu.training.shares import check_shares
+
+        nproc = max(1, self.launch.nproc)
+        if nproc > 1:
+            check_shares(cfg, nproc)
+        found = newest_alike(cfg) if self._resumes else None
+        name = found.name if found else cfg.run.name or Run.new_name(cfg.env)
+        folder = cfg.run.folder.absolute()
+        if found is None and (folder / name).exists():
+            raise UsageError(
+                f"run.name: given {name!r}, which is taken in {folder}; allowed: a new name, or "
+                "the same settings with --resume auto."
+            )
+        own = ("--run.name", name, "--run.folder", str(folder), "--resume", "auto")
+        command = [*self.args, *own]
+        if self.launch.cluster:
+            gpus = cfg.device.startswith("cuda")
+            return self.launch.run_on_ray(command, nproc, gpus=gpus, run=Run(folder / name))
+        return self.launch.run(["train", *command], nproc)
+
+    @property
+    def _resumes(self) -> bool:
+        return self.requeue or self.resume == "auto"
+
+    def _train_seeds(self, cfg: Config) -> int:
+        from fugu.cli.seeds import train_seeds
+
+        if self._resumes or self.launch != Launch():
+            raise UsageError(
+                f"seeds: given {self.seeds} with --resume, --requeue or several ranks; allowed: 1."
+            )
+        return train_seeds(cfg, self.seeds, self._train_seed)
+
+    def _train(self, tree: Tree, callbacks: tuple[Callback, ...] = ()) -> Result:
         from fugu.training.session import train
 
         result = train(
@@ -107,6 +169,8 @@ class Train:
             config=self.config,
             show=not self.quiet,
             init_from=self.init_from,
+            auto_resume=self._resumes,
+            callbacks=callbacks,
             **tree,
         )
         report(result)
@@ -135,6 +199,9 @@ class Resume:
     run_name: str
     tree: Tree = field(default_factory=dict)
     runs: str = "runs"
+    launch: Launch = field(default_factory=Launch)
+    requeue: bool = False
+    args: tuple[str, ...] = ()
     quiet: bool = False
 
     @classmethod
@@ -144,18 +211,45 @@ class Resume:
         if not rest or {"-h", "--help"} & {*rest}:
             print(RESUME_HELP)
             raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, {"runs": str}, ("quiet",))
+        options, names = plain_options(rest, {"runs": str, **LAUNCH}, ("quiet", "requeue"))
         if len(names) != 1:
             raise UsageError(f"resume: given {names}; allowed: one run. See fugu resume -h")
-        return cls(names[0], tree, **options)
+        launch = _launch_of(options)
+        return cls(names[0], tree, launch=launch, args=tuple(args), **options)
 
     def run(self) -> int:
         """Train on; 0 if it went to the end."""
+        from fugu.store.checkpoint import read_state
+        from fugu.store.run import Run
+        from fugu.training.rank_checkpoints import num_ranks
+
+        if is_rank():
+            return attend(self.train_rank)
+        latest = Run.open(self.run_name, self.runs).latest()
+        nproc = self.launch.nproc or (1 if latest is None else num_ranks(read_state(latest)))
+        if nproc > 1:
+            return self.launch.run(["resume", *self.args], nproc)
+        return self.train_rank()
+
+    def train_rank(self, callbacks: tuple[Callback, ...] = ()) -> int:
+        """Train on, as one of several or alone; the exit status."""
         from fugu.training.session import resume
 
-        result = resume(self.run_name, root=self.runs, show=not self.quiet, overrides=self.tree)
+        result = resume(
+            self.run_name,
+            root=self.runs,
+            show=not self.quiet,
+            callbacks=callbacks,
+            overrides=self.tree,
+        )
         report(result)
-        return 128 + result.signals[0] if result.signals else 0
+        return exit_status(result, self.requeue)
+
+
+def _launch_of(options: dict[str, Any]) -> Launch:
+    """How ranks are started, taken out of all options."""
+    names = ("nproc", "max_restarts", "rank_timeout", "cluster")
+    return Launch(**{name: options.pop(name) for name in names if name in options})
 
 
 def _algo(args: list[str]) -> str:
@@ -166,15 +260,17 @@ def _algo(args: list[str]) -> str:
 
 
 def report(result: Result) -> None:
-    """A line about what came of a session."""
+    """A line about what came of a session, which the first rank knows."""
+    if result.run is None:
+        return
     score = "no episode ended" if result.score is None else f"mean return {result.score:.4g}"
     rate = result.steps / max(result.seconds, 1e-9)
-    place = "" if result.run is None else f"; kept in {result.run.folder}"
     print(
         f"{result.status} after {result.steps:,} steps in {result.seconds:.1f} s "
-        f"({rate:,.0f}/s): {score} over the last episodes{place}"
+        f"({rate:,.0f}/s): {score} over the last episodes; "
+        f"kept in {result.run.folder}"
     )
-    if result.status == "stopped" and result.run is not None:
+    if result.status == "stopped":
         print(f"go on with: fugu resume {result.run.name}", file=sys.stderr)
 
 

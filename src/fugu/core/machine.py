@@ -36,6 +36,25 @@ def own_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def is_running(process: int) -> bool:
+    """Whether a process of this machine has not ended, waited for by its parent or not.
+
+    >>> is_running(os.getpid())
+    True
+    """
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return sys.platform != "linux"
+    return text.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
 def keep_freed_memory() -> bool:
     """Let the C library keep what is freed for the next that asks, and say whether it does.
 

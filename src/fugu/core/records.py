@@ -94,6 +94,16 @@ class RecordWriter:
             content = content[os.write(self._file, content) :]
         self._torn = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return os.fstat(self._file).st_size
+
+    def cut(self, size: int) -> None:
+        """Forget what stands behind so many bytes."""
+        os.ftruncate(self._file, min(size, self.size))
+        self._torn = _ends_torn(self._file)
+
     def fileno(self) -> int:
         """The open file, to lock it."""
         return self._file

@@ -15,8 +15,8 @@ from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import make_core
-from fugu.policies.encoders import MlpEncoder, initialise
-from fugu.policies.features import Images, make_features
+from fugu.policies.features import Reading, make_features
+from fugu.policies.mlp import MlpEncoder, initialise
 from fugu.policies.policy import Policy, make_head, make_policy
 from fugu.policies.sight import Part, Sight
 from fugu.policies.unpack import unpack
@@ -28,8 +28,8 @@ class SightEncoder(nn.Module):
     def __init__(self, sight: Sight, parts: tuple[Part, ...], cfg: PolicyConfig) -> None:
         super().__init__()
         self._sight, self._parts = sight, parts
-        images: Images = "flat" if cfg.encoder == "mlp" else cfg.encoder
-        features = [make_features(part.layout, images, cfg.normalise) for part in parts]
+        reading = Reading.of(cfg)
+        features = [make_features(part.layout, reading, cfg.normalise) for part in parts]
         self.features = nn.ModuleList(features)
         initialise(self.features)
         counted = zip(parts, features, strict=True)

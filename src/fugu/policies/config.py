@@ -19,13 +19,14 @@ class PolicyConfig:
     'auto'
     """
 
-    encoder: Literal["auto", "mlp", "nature", "impala"] = "auto"
-    """What reads observations: auto chooses by their kind, mlp never convolves, others name it."""
+    encoder: Literal["auto", "mlp", "nature", "impala", "set"] = "auto"
+    """What reads observations: auto chooses by their kind, mlp never convolves, set reads items of
+    an array alike and in no order, others name the network for images."""
     hidden_size: int = 128
     """Width of the encoder's output and of the core."""
     layers: int = 1
-    """Hidden layers of an MLP encoder, of what follows the convolutions of others, and blocks of a
-    transformer over tokens."""
+    """Hidden layers of an MLP encoder, of what follows the convolutions of others, of what reads
+    the items of a set and of what follows, and blocks of a transformer over tokens."""
     activation: Literal["relu", "gelu", "tanh"] = "gelu"
     """What follows each hidden layer; convolutions always use relu, as published."""
     core: Literal["none", "lstm", "gru", "mingru", "transformer", "tokens"] = "none"
@@ -38,6 +39,13 @@ class PolicyConfig:
     log_std: float = 0.0
     """Initial logarithm of the standard deviation of continuous actions, alike in all states."""
 
+    recall: int = 0
+    """Answers to similar prompts that stand before tokens that are seen, from a memory of episodes
+    that went well; 0: none."""
+    recall_length: int = 16
+    """Tokens of each answer, its last ones."""
+    recall_worth: float = 1.0
+    """The least return of an episode whose answer is remembered."""
     normalise: bool = False
     """Whether numbers of observations are centred and scaled by what was seen of them so far."""
     precision: Precision = "auto"
@@ -45,7 +53,9 @@ class PolicyConfig:
     bfloat16 for large batches on a processor that has instructions for it."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "layers", "window"):
+        for name in ("hidden_size", "layers", "window", "recall_length"):
             value = getattr(self, name)
             if value < 1:
                 raise UsageError(f"{name}: given {value}; allowed: 1 or more.")
+        if self.recall < 0:
+            raise UsageError(f"recall: given {self.recall}; allowed: 0 or more.")

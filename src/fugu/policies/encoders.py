@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -11,33 +9,10 @@ from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
 from fugu.policies.config import PolicyConfig
-from fugu.policies.features import Images, has_images, make_features
-from fugu.policies.scale import RunningScale
+from fugu.policies.features import Pooled, Reading, has_images, make_features
+from fugu.policies.mlp import MlpEncoder, initialise
 from fugu.policies.unpack import unpack
 from fugu.spaces import Layout
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
-
-
-class MlpEncoder(nn.Sequential):
-    """Linear layers, each followed by an activation; rows of float32 go in as they are."""
-
-    def __init__(
-        self, inputs: int, hidden_size: int, layers: int, activation: str, normalise: bool = False
-    ) -> None:
-        modules: list[nn.Module] = [RunningScale(inputs)] if normalise else []
-        for _ in range(layers):
-            modules += [nn.Linear(inputs, hidden_size), ACTIVATIONS[activation]()]
-            inputs = hidden_size
-        super().__init__(*modules)
-        initialise(self)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """`[batch, inputs]` of any number type to `[batch, hidden_size]`."""
-        hidden = observations.to(torch.float32)  # no copy if it is that already
-        for module in self:
-            hidden = module(hidden)
-        return hidden
 
 
 class AutoEncoder(nn.Module):
@@ -54,30 +29,23 @@ class AutoEncoder(nn.Module):
     - texts, sequences and graphs: sums of embedded items, as far as they are there; a OneOf: the
       features of what it is, the others zero.
 
+    The encoder "set" takes arrays of two axes or more, which are no images, for items along the
+    first axis: one MLP reads each of them, and the mean and the maximum of what it gives stand for
+    all, in whichever order they come.
+
     With `normalise`, floats and integers that are not categories are scaled by what was seen.
 
     Categories out of their bounds count as the nearest within, so that zeroed rows are harmless.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        hidden_size: int,
-        layers: int = 1,
-        activation: str = "gelu",
-        images: Images = "auto",
-        normalise: bool = False,
-    ) -> None:
+    def __init__(self, layout: Layout, cfg: PolicyConfig) -> None:
         super().__init__()
         self._layout = layout
-        self.features = make_features(layout, images, normalise)
-        if images in ("nature", "impala") and not has_images(self.features):
-            raise UsageError(
-                f"encoder: given {images!r} for {layout.space}; allowed: a space with an image "
-                "(uint8, both sides 16 pixels or more). Take 'auto'."
-            )
+        self.features = make_features(layout, Reading.of(cfg), cfg.normalise)
+        self._check(cfg.encoder)
         initialise(self.features)
-        self.mlp = MlpEncoder(max(self.features.width, 1), hidden_size, layers, activation)
+        width = max(self.features.width, 1)
+        self.mlp = MlpEncoder(width, cfg.hidden_size, cfg.layers, cfg.activation)
 
     def forward(self, observations: Tensor) -> Tensor:
         """`[batch, size]` in the layout's dtype to `[batch, hidden_size]`."""
@@ -88,6 +56,17 @@ class AutoEncoder(nn.Module):
         hidden: Tensor = self.mlp(self.features(unpack(self._layout, observations)))
         return hidden
 
+    def _check(self, name: str) -> None:
+        """An error, if nothing is there that the encoder of this name is for."""
+        if name in ("nature", "impala") and not has_images(self.features):
+            allowed = "a space with an image (uint8, both sides 16 pixels or more)"
+        elif name == "set" and not any(isinstance(m, Pooled) for m in self.features.modules()):
+            allowed = "a space with an array of two axes or more, the first of which counts items"
+        else:
+            return
+        given = f"{name!r} for {self._layout.space}"
+        raise UsageError(f"encoder: given {given}; allowed: {allowed}. Take 'auto'.")
+
 
 def make_encoder(layout: Layout, cfg: PolicyConfig) -> nn.Module:
     """The encoder that a config asks for."""
@@ -97,14 +76,4 @@ def make_encoder(layout: Layout, cfg: PolicyConfig) -> nn.Module:
     )
     if floats and layout.size and cfg.encoder in ("auto", "mlp"):
         return MlpEncoder(layout.size, cfg.hidden_size, cfg.layers, cfg.activation, cfg.normalise)
-    images: Images = "flat" if cfg.encoder == "mlp" else cfg.encoder
-    return AutoEncoder(layout, cfg.hidden_size, cfg.layers, cfg.activation, images, cfg.normalise)
-
-
-def initialise(module: nn.Module, gain: float = math.sqrt(2)) -> None:
-    """Orthogonal weights and zero biases, for every linear layer and convolution inside."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.orthogonal_(layer.weight, gain)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+    return AutoEncoder(layout, cfg)

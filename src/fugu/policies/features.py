@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +23,9 @@ from fugu.native.nodes import (
     TupleNode,
     join,
 )
+from fugu.policies.config import PolicyConfig
 from fugu.policies.images import Convolution, Feature, ImageShape, make_convolution
+from fugu.policies.mlp import MlpEncoder
 from fugu.policies.scale import RunningScale
 from fugu.spaces import Layout, Leaf
 
@@ -189,10 +192,47 @@ def flatten(tensor: Tensor, rank: int) -> Tensor:
 # ---------------------------------------------------------------------- which kind for which leaf
 
 
-def make_features(layout: Layout, images: Images = "auto", normalise: bool = False) -> Feature:
+class Pooled(Feature):
+    """Items along an array's first axis: one network reads each, then their mean and maximum."""
+
+    def __init__(self, item: Feature, hidden_size: int, layers: int, activation: str) -> None:
+        super().__init__(2 * hidden_size)
+        self.item = item
+        self.mlp = MlpEncoder(item.width, hidden_size, layers, activation)
+
+    def forward(self, tree: Tensor) -> Tensor:
+        """`[..., items, *shape]` to `[..., width]`."""
+        read = self.mlp(self.item(tree))
+        return torch.cat([read.mean(-2), read.amax(-2)], -1)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How arrays are read.
+
+    Attributes:
+        images: By which network, those that are images.
+        sets: The settings of networks that read items; without them, arrays are no sets.
+    """
+
+    images: Images = "auto"
+    sets: PolicyConfig | None = None
+
+    @classmethod
+    def of(cls, cfg: PolicyConfig) -> Reading:
+        """As a policy's settings have it."""
+        if cfg.encoder == "set":
+            return cls(sets=cfg)
+        return cls("flat" if cfg.encoder == "mlp" else cfg.encoder)
+
+
+AUTO, FLAT = Reading(), Reading("flat")
+
+
+def make_features(layout: Layout, reading: Reading = AUTO, normalise: bool = False) -> Feature:
     """The features of a whole observation layout."""
     leaves = {leaf.path: leaf for leaf in layout.leaves}
-    feature = _feature(layout.root, leaves, images)
+    feature = _feature(layout.root, leaves, reading)
     if normalise:
         _normalise(feature)
     return feature
@@ -202,44 +242,63 @@ def _normalise(feature: Feature) -> None:
     """Scale numbers that are always there; what a sequence or a OneOf lacks would count as 0."""
     if isinstance(feature, Numbers):
         feature.scale = RunningScale(feature.width)
+    elif isinstance(feature, Pooled):
+        _normalise(feature.item)
     elif isinstance(feature, Branches):
         for child in feature.features:
             assert isinstance(child, Feature)
             _normalise(child)
 
 
-def _feature(node: Node, leaves: dict[str, Leaf], images: Images) -> Feature:
+def _feature(node: Node, leaves: dict[str, Leaf], reading: Reading) -> Feature:
     match node:
         case ArrayNode():
-            return _array_feature(leaves[node.path], node.shape, images)
+            return _array_feature(leaves[node.path], node.shape, reading)
         case ScalarNode():
             return _categories((), node.low, node.high - node.low + 1)
         case DictNode():
-            return _branches(list(node.keys), node.children, leaves, images)
+            return _branches(list(node.keys), node.children, leaves, reading)
         case TupleNode():
-            return _branches(list(range(len(node.children))), node.children, leaves, images)
+            return _branches(list(range(len(node.children))), node.children, leaves, reading)
         case OneOfNode():
-            return Options([_feature(child, leaves, "flat") for child in node.children])
+            return Options([_feature(child, leaves, FLAT) for child in node.children])
         case SequenceNode():
-            return Items("items", _feature(node.child, leaves, "flat"), node.capacity)
+            return Items("items", _feature(node.child, leaves, FLAT), node.capacity)
         case TextNode():
             space = leaves[join(node.path, "characters")].space
             assert isinstance(space, spaces.Discrete)
             return Items("characters", Embedded((), 0, int(space.n)), node.capacity)
         case ConvertedNode():
-            return _feature(node.child, leaves, images)
+            return _feature(node.child, leaves, reading)
 
 
 def _branches(
-    keys: list[Any], nodes: tuple[Node, ...], leaves: dict[str, Leaf], images: Images
+    keys: list[Any], nodes: tuple[Node, ...], leaves: dict[str, Leaf], reading: Reading
 ) -> Feature:
-    built = [(key, _feature(node, leaves, images)) for key, node in zip(keys, nodes, strict=True)]
+    built = [(key, _feature(node, leaves, reading)) for key, node in zip(keys, nodes, strict=True)]
     kept = [(key, feature) for key, feature in built if feature.width]
     return Branches([key for key, _ in kept], [feature for _, feature in kept])
 
 
-def _array_feature(leaf: Leaf, shape: tuple[int, ...], images: Images) -> Feature:
-    space = leaf.space
+def _array_feature(leaf: Leaf, shape: tuple[int, ...], reading: Reading) -> Feature:
+    whole = _plain_feature(leaf.space, shape, reading.images)
+    sets = reading.sets
+    if sets is None or len(shape) < 2 or 0 in shape or isinstance(whole, Convolution):
+        return whole
+    item = _plain_feature(_item_space(leaf.space), shape[1:], "flat")
+    return Pooled(item, sets.hidden_size, sets.layers, sets.activation)
+
+
+def _item_space(space: Any) -> Any:
+    """The space of an item, whichever it is: its categories are those that any has."""
+    if not isinstance(space, spaces.MultiDiscrete):
+        return space
+    start = getattr(space, "start", np.zeros_like(space.nvec))
+    low, high = start.min(0), (start + space.nvec).max(0)
+    return spaces.MultiDiscrete(high - low, start=low)
+
+
+def _plain_feature(space: Any, shape: tuple[int, ...], images: Images) -> Feature:
     if isinstance(space, spaces.MultiDiscrete):
         start = getattr(space, "start", np.zeros_like(space.nvec))
         return _categories(shape, start, space.nvec)

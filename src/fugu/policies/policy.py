@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
-from fugu.envs.contract import AgentGroup
+from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.config import PolicyConfig, Precision
 from fugu.policies.core import Core
 from fugu.policies.cores import make_core
@@ -21,6 +22,8 @@ from fugu.policies.tokens import make_token_parts
 from fugu.policies.unpack import torch_dtype
 
 Device: TypeAlias = torch.device | str | None
+# Rows of some agents to what they act on; each vector has one of its own.
+Viewer: TypeAlias = Callable[[NDArray[np.int64], Buffers], NDArray[Any]]
 
 
 class Policy(nn.Module):
@@ -113,6 +116,14 @@ class Policy(nn.Module):
     def look(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[Any]:
         """The rows that these agents act on, made of what they see; most take that as it is."""
         return observations
+
+    def viewer(self) -> Viewer:
+        """What shows the agents of one vector what they act on, batch after batch."""
+        return lambda agents, rows: self.look(rows.observations, agents)
+
+    def stored(self, group: AgentGroup) -> AgentGroup:
+        """The group with the rows that are learned from; most take what agents see."""
+        return group
 
     def acted(self, state: Tensor, samples: NDArray[np.float32]) -> Tensor:
         """The state, now that these samples `[batch, numbers]` were drawn; most do not remember."""

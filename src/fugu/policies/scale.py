@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fugu.core.ranks import ALONE, Moments, Ranks
+
 MOST = 10.0  # standard deviations; what is farther off is cut there
 
 
@@ -17,6 +19,7 @@ class RunningScale(nn.Module):
 
     Attributes:
         noting: Whether what passes is noted.
+        ranks: Who note together, each what passes at its own.
 
     >>> scale = RunningScale(1)
     >>> scale(torch.tensor([[3.0]])).item()
@@ -30,10 +33,11 @@ class RunningScale(nn.Module):
     count: Tensor
     mean: Tensor
     variance: Tensor
+    ranks: Ranks
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.noting = False
+        self.noting, self.ranks = False, ALONE
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(width, dtype=torch.float64))
@@ -46,13 +50,23 @@ class RunningScale(nn.Module):
         return ((numbers - self.mean.to(numbers.dtype)) / deviation).clamp(-MOST, MOST)
 
     def _note(self, rows: Tensor) -> None:
-        if not len(rows):
+        found = self.ranks.moments(_moments(rows.to(self.mean.dtype)))
+        if not found.count:
             return
-        variance, mean = torch.var_mean(rows.to(self.mean.dtype), 0, correction=0)
-        total = self.count + len(rows)
-        share, shift = len(rows) / total, mean - self.mean
+        mean = torch.as_tensor(found.mean, device=self.mean.device)
+        variance = torch.as_tensor(found.variance, device=self.mean.device)
+        total = self.count + found.count
+        share, shift = found.count / total, mean - self.mean
         spread = self.variance if bool(self.count) else torch.zeros_like(variance)
         spread = spread * (1 - share) + variance * share + shift.square() * share * (1 - share)
         self.variance.copy_(spread)
         self.mean.add_(shift * share)
         self.count.copy_(total)
+
+
+def _moments(rows: Tensor) -> Moments:
+    if not len(rows):
+        nothing = torch.zeros(rows.shape[1:], dtype=rows.dtype).numpy()
+        return Moments(0, nothing, nothing)
+    variance, mean = torch.var_mean(rows, 0, correction=0)
+    return Moments(len(rows), mean.cpu().numpy(), variance.cpu().numpy())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fugu.core.errors import UsageError
+from fugu.core.machine import is_running
 from fugu.store import values
 from fugu.store.checkpoint import (
     CheckpointError,
@@ -61,9 +62,7 @@ class Run:
         Raises:
             UsageError: The name is taken, or is no name of a folder.
         """
-        plain = re.sub(r"[^\w.-]+", "_", env).strip("_.") or "run"
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        chosen = f"{plain}-{stamp}-{secrets.token_hex(2)}" if name is None else name
+        chosen = cls.new_name(env) if name is None else name
         if not re.fullmatch(r"\w[\w .-]*", chosen) or chosen == "latest":
             raise UsageError(
                 f"run: given the name {chosen!r}; allowed: letters, digits, space, _ . and -, "
@@ -83,6 +82,12 @@ class Run:
         if config is not None:
             run.write_config(config)
         return run
+
+    @staticmethod
+    def new_name(env: str) -> str:
+        """`<env>-<date>-<time>-<random>`, which no run has."""
+        plain = re.sub(r"[^\w.-]+", "_", env).strip("_.") or "run"
+        return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
     @classmethod
     def open(cls, name_or_path: str | Path, root: str | Path = "runs") -> Run:
@@ -157,6 +162,17 @@ class Run:
         status = str(facts.get("status", "unknown"))
         here = facts.get("host") == socket.gethostname()
         return "killed" if status == "running" and here and _gone(facts["process"]) else status
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process trains it now, as far as this machine can tell."""
+        host = _read(self.folder / "status.json").get("host")
+        return self.status == "running" and host == socket.gethostname()
+
+    @property
+    def process(self) -> int:
+        """The process that trains it, or did last; 0 if nobody said."""
+        return int(_read(self.folder / "status.json").get("process", 0))
 
     def save(
         self,
@@ -253,15 +269,7 @@ def _score(path: Path) -> float | None:
 
 
 def _gone(process: int) -> bool:
-    if os.name != "posix":
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    return os.name == "posix" and not is_running(process)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

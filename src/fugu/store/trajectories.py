@@ -80,6 +80,15 @@ class TrajectoryWriter:
         """The file."""
         return self._writer.path
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._writer.size
+
+    def cut(self, size: int) -> None:
+        """Forget the groups behind so many bytes; for a file that nobody else writes to."""
+        self._writer.cut(size)
+
     def add(self, group: TrajectoryGroup) -> None:
         """Write a group; when it returns, a process that is killed does not lose it."""
         if not group.trajectories:

@@ -57,7 +57,7 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, float | None]]:
         return
     with Path(path).open("rb") as file:
         for line in file:
-            entry = _parse(line)
+            entry = parse_metrics(line)
             if entry is not None:
                 yield entry
 
@@ -71,7 +71,8 @@ def _number(value: Any) -> str:
     return "null" if math.isnan(number) else "1e999" if number > 0 else "-1e999"
 
 
-def _parse(line: bytes) -> dict[str, float | None] | None:
+def parse_metrics(line: bytes) -> dict[str, float | None] | None:
+    """One line of a file of metrics; None if it is broken."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -85,7 +86,7 @@ def _cut(path: Path, resume_step: int | None) -> float:
     end, seconds = 0, 0.0
     with path.open("rb+") as file:
         for line in file:
-            entry = _parse(line)
+            entry = parse_metrics(line)
             step = entry["step"] if entry else None
             if not line.endswith(b"\n"):
                 break

@@ -134,19 +134,50 @@ def _losses(losses: Mapping[str, float]) -> RenderableType:
 
 
 def _episodes(view: View, width: int) -> RenderableType:
-    """The values of now, their curves over the whole run, and between what they were."""
+    """The values of now, their curves over the whole run, and between what they were.
+
+    Entries of one family (`verdict/passed`, `verdict/wrong`) share a line.
+    """
+    alone, families = _by_family(view.snapshot.episodes)
     curve_width = max(width - 56, 8)
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(justify="right", no_wrap=True, min_width=9)
     grid.add_column(no_wrap=True)
     grid.add_column(justify="right", no_wrap=True, ratio=1)
-    for name, value in list(view.snapshot.episodes.items())[:MOST_ROWS]:
+    for name, value in list(alone.items())[:MOST_ROWS]:
         past = [point for point in view.histories.get(name, ()) if math.isfinite(point)]
         curve = Text(sparkline(past, curve_width), ACCENT, overflow="crop")
         span = f"{number(min(past))} to {number(max(past))}" if past else ""
         grid.add_row(Text(name), Text(number(value), "bold"), curve, Text(span, QUIET))
-    return Group(_heading("episodes"), grid)
+    lines = [_family(name, members) for name, members in list(families.items())[:MOST_ROWS]]
+    return Group(_heading("episodes"), grid, *lines)
+
+
+def _by_family(
+    episodes: Mapping[str, float],
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Entries without a family, and the others by it."""
+    alone: dict[str, float] = {}
+    families: dict[str, dict[str, float]] = {}
+    for name, value in episodes.items():
+        family, slash, member = name.partition("/")
+        if slash:
+            families.setdefault(family, {})[member] = value
+        else:
+            alone[name] = value
+    return alone, families
+
+
+def _family(name: str, members: Mapping[str, float]) -> Text:
+    """The largest first; what are shares of a whole, as such and without those that are none."""
+    shares = min(members.values()) >= 0.0 and math.isclose(sum(members.values()), 1.0, abs_tol=1e-3)
+    parts: list[tuple[str, str]] = [(f"{name} ", "default")]
+    for member, value in sorted(members.items(), key=lambda item: -item[1]):
+        if not shares or value > 0.0:
+            told = f"{value:.1%}" if shares else number(value)
+            parts += [(f" {member} ", QUIET), (told, "bold")]
+    return Text.assemble(*parts)
 
 
 def _notes(notes: Sequence[str]) -> RenderableType:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fugu.core.ranks import ALONE, Ranks
 from fugu.data.segments import Segments
 from fugu.envs.contract import Buffers
 from fugu.policies.policy import Policy
 from fugu.training.normalise import RewardScale
 from fugu.vector import Batch, GroupBatch, Vector
 from fugu.vector.native_crew import EpisodeInfos
+from fugu.vector.vector import Seeds
 
 
 class EpisodeRecord:
-    """What ended episodes told, until somebody reads it."""
+    """What ended episodes told, until somebody reads it.
+
+    Attributes:
+        listener: Told the copy and the info of every episode that ends; nobody, if not set.
+    """
+
+    listener: Callable[[int, Mapping[str, Any]], None] | None = None
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -27,19 +35,23 @@ class EpisodeRecord:
 
     def note(self, infos: Mapping[int, tuple[dict[str, Any], ...]]) -> None:
         """Infos of a batch."""
-        if isinstance(infos, EpisodeInfos):
+        if isinstance(infos, EpisodeInfos) and self.listener is None:
             self._note_native(infos)
             return
-        for told in infos.values():
+        for copy, told in infos.items():
             for info in told:
                 if "episode_return" in info:
                     self._add(info, 1.0)
+                    if self.listener is not None:
+                        self.listener(copy, info)
 
-    def read(self) -> dict[str, float]:
-        """Means over the episodes since the last reading; empty if there were none."""
-        found = {name: self._sums[name] / self._counts[name] for name in self._sums}
+    def read(self, ranks: Ranks = ALONE) -> dict[str, float]:
+        """Means over the episodes of all ranks since the last reading; empty if there were none."""
+        told = ranks.gather((self._sums, self._counts, self.episodes))
+        sums, counts = _add_up(each[0] for each in told), _add_up(each[1] for each in told)
+        found = {name: sums[name] / counts[name] for name in sums}
         if found:
-            found["episodes"] = float(self.episodes)
+            found["episodes"] = float(sum(each[2] for each in told))
         self._sums, self._counts, self.episodes = {}, {}, 0
         return found
 
@@ -56,6 +68,13 @@ class EpisodeRecord:
             if isinstance(value, int | float | np.number) and not isinstance(value, bool):
                 self._sums[name] = self._sums.get(name, 0.0) + float(value) * weight
                 self._counts[name] = self._counts.get(name, 0.0) + weight
+
+
+def _add_up(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for name, value in (item for table in tables for item in table.items()):
+        total[name] = total.get(name, 0.0) + value
+    return total
 
 
 class Acts(Protocol):
@@ -168,7 +187,7 @@ class Collector:
         self.episodes, self.steps = EpisodeRecord(), 0
         self._held: list[Batch] = []  # received before a checkpoint, and not acted on yet
 
-    def start(self, seed: int) -> None:
+    def start(self, seed: Seeds) -> None:
         """Begin all environments anew."""
         self.vec.async_reset(seed)
 

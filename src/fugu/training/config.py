@@ -102,10 +102,10 @@ class VecConfig:
 
     num_envs: int = 0
     """Copies; 0: as many as give 64 agents."""
-    backend: Literal["auto", "serial", "threads", "process", "native"] = "auto"
+    backend: Literal["auto", "serial", "threads", "process", "native", "ray"] = "auto"
     """Who steps them."""
     num_workers: int | None = None
-    """Threads or processes; as many as there are cores if not given."""
+    """Threads, processes or actors; if not given, as many as cores, or as Ray has room for."""
     batch_size: int | None = None
     """Environments of a batch; all if not given."""
     group_size: int = 1
@@ -114,6 +114,14 @@ class VecConfig:
     """Seconds after which a step counts as stalled, and its worker is begun anew."""
     max_restarts: int = 10
     """Faults an hour that are mended so; one more ends the training."""
+    ray_address: str = "auto"
+    """Of Ray's cluster: auto (the one that this machine is part of), local, or HOST:PORT."""
+    ray_cpus: float = 1.0
+    """CPUs that each worker asks its node of the cluster for."""
+    ray_resources: dict[str, float] = field(default_factory=dict)
+    """What else it asks for: --vec.ray-resources.GPU 0.1, or resources of your own."""
+    ray_timeout: float = 60.0
+    """Seconds to wait until the cluster has a place for a worker."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +142,48 @@ class RunConfig:
     """Episodes of an evaluation, played without chance in the actions."""
     record_data: Path | None = None
     """Write all episodes of the training to this folder, for algorithms that learn from data."""
+    trajectories: bool = False
+    """Keep programs that are written and what they earn, for `fugu coding export`."""
     tensorboard: bool = False
     """Write for TensorBoard too."""
     wandb: bool = False
     """Write for Weights & Biases too."""
+
+
+@dataclass(frozen=True)
+class LeagueConfig:
+    """Whom a learner plays against, in games of two or more sides."""
+
+    enabled: bool = False
+    """Play against a pool of opponents and not only against oneself; `fugu league` sets it."""
+    sides: int = 0
+    """Sides that the agents of a copy form, in their order; 0: each is one."""
+    opponents: tuple[str, ...] = ()
+    """Runs (RUN, RUN:best, RUN:STEP) that are in the pool for good; random is one too."""
+    draw: Literal["hard", "even", "uniform"] = "hard"
+    """Opponents by the learner's score p against them: (1 - p)^2, p (1 - p), or all alike."""
+    self_share: float = 0.5
+    """Share of matches in which the learner holds all sides, and learns from all."""
+    in_play: int = 4
+    """Opponents at a time, drawn anew with every update; each costs a forward pass a step."""
+    snapshot_every: int = 250_000
+    """Agent steps between snapshots of the learner, which join the pool; 0: never."""
+    snapshot_score: float = 0.75
+    """A snapshot is taken too when the learner scores so much against all of the pool; 1: never."""
+    pool_size: int = 16
+    """Snapshots that are drawn at most; the one that is beaten most goes first. 0: all."""
+    database: Path | None = None
+    """The SQLite file of results and ratings; `league.sqlite` beside the runs if not given."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("sides", 0), ("in_play", 1), ("snapshot_every", 0), ("pool_size", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(
+                    f"league.{name}: given {getattr(self, name)}; allowed: {least} or more."
+                )
+        for name in ("self_share", "snapshot_score"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UsageError(f"league.{name}: given {getattr(self, name)}; allowed: 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -159,6 +205,7 @@ class Config:
     vec: VecConfig = field(default_factory=VecConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    league: LeagueConfig = field(default_factory=LeagueConfig)
 
 
 @dataclass(frozen=True)
@@ -333,6 +380,9 @@ def resolve_config(
         raise UsageError(f"preset: given {preset!r}; allowed: {', '.join(PRESETS)}.")
     given = merge(PRESETS[preset] if preset else {}, *map(read_toml, files), overrides or {})
     hints = env_settings(env)
+    in_league = hints.pop("league", {})  # what else holds there, such as a second agent
+    if str(given.get("league", {}).get("enabled", False)).lower() == "true":
+        hints = merge(hints, in_league)
     algo = str(given.get("algo", hints.get("algo", "ppo")))
     return read_config(merge(_known(hints, CONFIGS.get(algo, Config)), given, {"env": env}))
 
@@ -354,8 +404,16 @@ def _known(hints: Tree, kind: type[Config]) -> Tree:
 
 def env_settings(env: str) -> Tree:
     """What an environment's own file says of its training; empty if it has none."""
+    return {key: value for key, value in _env_file(env).items() if key != "sweep"}
+
+
+def env_ranges(env: str) -> Tree:
+    """The ranges that an environment's own file has for sweeps; empty if it has none."""
+    ranges: Tree = _env_file(env).get("sweep", {})
+    return ranges
+
+
+def _env_file(env: str) -> Tree:
     path = suite.find(env) or (env if env.endswith(suite.SUFFIXES) else "")
     hints = Path(path).with_suffix(".toml") if path else None
-    if hints is None or not hints.is_file():
-        return {}
-    return {key: value for key, value in read_toml(hints).items() if key != "sweep"}
+    return read_toml(hints) if hints is not None and hints.is_file() else {}

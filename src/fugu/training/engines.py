@@ -19,6 +19,7 @@ ENGINES = {
     "ppo": "fugu.training.torch_engine:TorchEngine",
     "safe_ppo": "fugu.training.safe_ppo_engine:SafePPOEngine",
 }
+LEAGUE = "fugu.league.engine:make_league_engine"
 # Of algorithms whose policies are of a kind of their own.
 POLICIES = {
     "dreamer": "fugu.algos.dreamer.agent:DreamerAgent",
@@ -29,7 +30,7 @@ POLICIES = {
 def policy_factory(cfg: Config, parts: Parts) -> PolicyFactory:
     """What makes the policies of the algorithm that the settings name."""
     if cfg.algo not in POLICIES:
-        return cfg.train.player(parts.policy)
+        return cfg.train.player(parts.factory(cfg.policy))
     module, _, name = POLICIES[cfg.algo].partition(":")
     factory: PolicyFactory = getattr(importlib.import_module(module), name)
     return factory
@@ -37,6 +38,7 @@ def policy_factory(cfg: Config, parts: Parts) -> PolicyFactory:
 
 def make_engine(cfg: Config, vec: Vector, device: torch.device, parts: Parts) -> Engine:
     """The engine of the algorithm that the settings name."""
-    module, _, name = ENGINES[cfg.algo].partition(":")
+    place = LEAGUE if cfg.league.enabled else ENGINES[cfg.algo]
+    module, _, name = place.partition(":")
     engine: Engine = getattr(importlib.import_module(module), name)(cfg, vec, device, parts)
     return engine

@@ -72,6 +72,7 @@ class Players:
         self._policies, self._greedy = policies, greedy
         self._random = np.random.default_rng(derive(seed))
         agents = [vec.num_envs * group.num_agents for group in vec.groups]
+        self._looks = [policy.viewer() for policy in policies]
         self._devices = [next(policy.parameters()).device for policy in policies]
         self._states = [
             policy.initial_state(count, device)
@@ -82,13 +83,15 @@ class Players:
     def __call__(self, batch: Batch) -> Any:
         """Actions for a batch, as `Vector.send` takes them."""
         actions, self.drawn = [], []
-        parts = zip(self._policies, self._states, self._devices, batch.groups, strict=True)
-        for policy, states, device, group in parts:
+        parts = zip(
+            self._policies, self._looks, self._states, self._devices, batch.groups, strict=True
+        )
+        for policy, look, states, device, group in parts:
             rows, agents = group.rows, group.agent_ids
             ended = rows.terminations | rows.truncations | ~rows.valid
             states[agents] = policy.earned(states[agents], rows.rewards)
             states[agents[ended]] = 0.0
-            seen = np.ascontiguousarray(policy.look(rows.observations, agents))
+            seen = np.ascontiguousarray(look(agents, rows))
             params, _, after = policy(torch.from_numpy(seen).to(device), states[agents])
             masks = None if rows.action_masks.all() else rows.action_masks
             samples, _ = policy.distribution.sample(

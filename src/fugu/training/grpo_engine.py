@@ -18,11 +18,13 @@ from fugu.core.seeding import derive
 from fugu.data.episodes import Episodes, EpisodeShape
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.policy import Policy
-from fugu.training.collect import Collector, EpisodeRecord
+from fugu.training.collect import Collector, EpisodeRecord, Look
 from fugu.training.config import GRPORun
 from fugu.training.engine import Tensors
 from fugu.training.parts import Parts
+from fugu.training.recollect import Recollection
 from fugu.training.rollouts import EpisodeActor
+from fugu.training.shares import own_seeds
 from fugu.training.torch_engine import (
     ROWS,
     SAMPLING,
@@ -79,9 +81,18 @@ class TeamCollector(Collector):
     anew, with a seed of its own.
     """
 
-    def __init__(self, vec: Vector, actors: list[TeamActor], team_size: int, seed: int) -> None:
-        super().__init__(vec, actors)
+    def __init__(
+        self,
+        vec: Vector,
+        actors: list[TeamActor],
+        team_size: int,
+        seed: int,
+        look: Look | None = None,
+        first_team: int = 0,
+    ) -> None:
+        super().__init__(vec, actors, look)
         self._teams, self._team_size, self._seed = actors, team_size, seed
+        self._first_team = first_team  # of all ranks' teams, the first one here
         self.mended = 0
 
     @torch.no_grad()
@@ -104,7 +115,8 @@ class TeamCollector(Collector):
         size = self._team_size
         hit = np.repeat(broken.reshape(-1, size).any(1), size)
         self.mended += 1
-        seeds = [derive(self._seed, TEAMS, self.mended, env // size) for env in range(len(hit))]
+        teams = [self._first_team + env // size for env in range(len(hit))]
+        seeds = [derive(self._seed, TEAMS, self.mended, team) for team in teams]
         for actor, group in zip(self._teams, self.vec.groups, strict=True):
             actor.forget(np.flatnonzero(np.repeat(hit, group.num_agents)))
         return self.vec.reset_some(hit, seeds)
@@ -120,27 +132,33 @@ class GRPOEngine:
 
     def __init__(self, cfg: GRPORun, vec: Vector, device: torch.device, parts: Parts) -> None:
         check(cfg, vec)
-        self.cfg, self.vec, self._device = cfg, vec, device
+        self.cfg, self.vec, self._device, self.ranks = cfg, vec, device, parts.ranks
         self._random = [
-            np.random.default_rng(derive(cfg.seed, branch)) for branch in (SAMPLING, ROWS)
+            self.ranks.row_generator(derive(cfg.seed, SAMPLING)),
+            self.ranks.own_generator(derive(cfg.seed, ROWS)),
         ]
         torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
         self._actors = [self._make_actor(group, parts) for group in vec.groups]
         self.policies = [actor.policy for actor in self._actors]
-        self.collector = TeamCollector(vec, self._actors, cfg.vec.group_size, cfg.seed)
+        self._recollection = Recollection.of(self.policies, cfg.policy.recall_worth)
+        first = self.ranks.rank * vec.num_envs // cfg.vec.group_size
+        self.collector = TeamCollector(
+            vec, self._actors, cfg.vec.group_size, cfg.seed, self._recollection, first
+        )
 
     def _make_actor(self, group: AgentGroup, parts: Parts) -> TeamActor:
         cfg, agents = self.cfg, self.vec.num_envs * group.num_agents
         precision = choose_precision(cfg.policy, agents, self._device)
         shape = replace(cfg.policy, precision=precision)
-        policy = parts.policy(group, shape, cfg.train.num_critics(group)).to(self._device)
+        factory, critics = parts.factory(shape), cfg.train.num_critics(group)
+        policy = factory(group, shape, critics).to(self._device)
         if cfg.train.compile:
             compile_policy(policy)
         model: RewardModel | None = None
         if cfg.train.reward_model is not None:
             model = load_reward_model(cfg.train.reward_model, group).to(self._device)
         optimiser = make_optimiser(policy, optimiser_config(cfg))
-        learner = GRPO(policy, optimiser, cfg.train, self._random[1], group, model)
+        learner = GRPO(policy, optimiser, cfg.train, self._random[1], group, model, self.ranks)
         store = EpisodeShape(
             agents,
             cfg.vec.group_size,
@@ -148,7 +166,7 @@ class GRPOEngine:
             cfg.train.ahead,
             cfg.train.longest,
         )
-        episodes = Episodes(group, store)
+        episodes = Episodes(policy.stored(group), store)
         return TeamActor(policy, episodes, self._device, self._random[0], learner)
 
     # ------------------------------------------------------------------ the engine
@@ -166,17 +184,17 @@ class GRPOEngine:
     def start(self, seed: int) -> None:
         """Begin all environments anew."""
         self.collector.forget_all()
-        self.collector.start(seed)
+        self.collector.start(own_seeds(seed, self.vec, self.cfg.vec.group_size, self.ranks))
 
     def collect(self) -> None:
         """Until some group has teams enough for an update."""
         self.collector.collect()
 
     def update(self, progress: float, learning_rate: float) -> dict[str, float]:
-        """Learn from the teams that are complete."""
+        """Learn from the teams that are complete, at whatever rank."""
         losses: dict[str, float] = {}
         for actor, group in zip(self._actors, self.vec.groups, strict=True):
-            if not actor.full:
+            if not self.ranks.any(actor.full):
                 continue
             for parameters in actor.learner.optimiser.param_groups:
                 parameters["lr"] = learning_rate
@@ -199,6 +217,8 @@ class GRPOEngine:
             optimisers.append(rest)
             tensors[f"episodes_{i}"] = {**actor.episodes.state_dict(), "recurrent": actor.states}
             tensors[f"learner_{i}"] = actor.learner.state_dict()
+        if self._recollection is not None:
+            tensors |= self._recollection.state()
         snapshot = self.collector.pause()
         if snapshot is not None:
             tensors["environments"] = snapshot
@@ -231,6 +251,8 @@ class GRPOEngine:
         if environments is None:
             self.start(seed)
         else:
+            if self._recollection is not None:
+                self._recollection.load(tensors)
             self.collector.resume({k: as_array(v) for k, v in environments.items()})
 
 
@@ -244,6 +266,11 @@ def check(cfg: GRPORun, vec: Vector) -> None:
     if vec.batch_size != vec.num_envs:
         raise UsageError(
             f"vec.batch_size: given {vec.batch_size}; allowed with grpo: all {vec.num_envs} copies."
+        )
+    if cfg.train.reward_model is not None and cfg.policy.recall:
+        raise UsageError(
+            "train.reward_model: given with policy.recall; allowed: one of them, since the model "
+            "reads what agents see and not what they are shown."
         )
     if cfg.train.reward_model is not None and len(vec.groups) > 1:
         raise UsageError(

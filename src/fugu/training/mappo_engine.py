@@ -38,6 +38,8 @@ class MAPPOEngine(TorchEngine):
 
     def make_policy(self, group: AgentGroup, cfg: PolicyConfig, parts: Parts) -> Policy:
         """Actors and critics."""
+        if cfg.recall:
+            raise UsageError(f"policy.recall: given {cfg.recall} with mappo; allowed: 0.")
         train, sight = self._train, self._sights[group.name]
         return make_central_policy(
             group,
@@ -54,7 +56,7 @@ class MAPPOEngine(TorchEngine):
     ) -> Learner:
         """What improves them."""
         assert isinstance(policy, CentralPolicy)
-        return MAPPO(policy, optimiser, self._train, self._random[1])
+        return MAPPO(policy, optimiser, self._train, self._random[1], self.ranks)
 
     def stored(self, group: AgentGroup) -> AgentGroup:
         """The group with whole rows of its sight."""

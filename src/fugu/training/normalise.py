@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu.core.ranks import ALONE, Moments, Ranks
+
 
 class RewardScale:
     """The spread of agents' discounted returns so far; rewards are divided by it.
@@ -14,19 +16,26 @@ class RewardScale:
     Every agent's return is summed up forward, `G = gamma * G + r`, and begins anew with each
     episode; the variance is that of all sums seen.
 
+    Args:
+        agents: How many.
+        gamma: Discount of a step.
+        ranks: Over whose agents returns vary.
+
     Attributes:
-        divisor: What to divide rewards by.
+        divisor: What to divide rewards by; all ranks ask for it together.
     """
 
-    def __init__(self, agents: int, gamma: float) -> None:
-        self._gamma = gamma
+    def __init__(self, agents: int, gamma: float, ranks: Ranks = ALONE) -> None:
+        self._gamma, self._ranks = gamma, ranks
         self._sums = np.zeros(agents)
         self._count, self._mean, self._square = 0.0, 0.0, 0.0  # Welford's three numbers
 
     @property
     def divisor(self) -> float:
         """1 until returns vary at all."""
-        spread = (self._square / self._count) ** 0.5 if self._count > 1 else 0.0
+        variance = self._square / max(1.0, self._count)
+        found = self._ranks.moments(Moments(self._count, self._mean, variance))
+        spread = float(found.variance) ** 0.5 if found.count > 1 else 0.0
         return spread if spread > 1e-8 else 1.0
 
     def note(

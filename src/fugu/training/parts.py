@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from fugu.core.errors import UsageError
+from fugu.core.ranks import ALONE, Ranks
+from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
+from fugu.policies.recalling import recalling
 
 PolicyFactory: TypeAlias = Callable[..., Policy]
 NAMELESS = "<called>"  # the env of a run whose factory nobody can import
@@ -22,10 +26,23 @@ class Parts:
         env: Makes an environment; None if the settings name it.
         policy: Makes the policy of a group of agents, called with the group and the policy's
             settings (and the number of critics, where there are several).
+        ranks: The processes that train together.
     """
 
     env: Callable[..., Any] | None = None
     policy: PolicyFactory = make_policy
+    ranks: Ranks = ALONE
+
+    def factory(self, cfg: PolicyConfig) -> PolicyFactory:
+        """What makes the policies of a run with these settings."""
+        if not cfg.recall:
+            return self.policy
+        if self.ranks.size > 1:
+            raise UsageError(
+                f"policy.recall: given {cfg.recall} with {self.ranks.size} ranks, each of which "
+                "would remember something else; allowed: with one."
+            )
+        return partial(recalling, self.policy)
 
     def env_of(self, name: str) -> str | Callable[..., Any]:
         """What to give to `fugu.make`, for a run whose settings say `name`."""

@@ -30,11 +30,12 @@ class SafePPOEngine(TorchEngine):
 
     def make_policy(self, group: AgentGroup, cfg: PolicyConfig, parts: Parts) -> Policy:
         """One with a critic for the reward and one for each constraint."""
-        return parts.policy(group, cfg, self.cfg.train.num_critics(group))
+        return parts.factory(cfg)(group, cfg, self.cfg.train.num_critics(group))
 
     def make_learner(
         self, group: AgentGroup, policy: Policy, optimiser: torch.optim.Optimizer
     ) -> Learner:
         """What improves the policy and moves the multipliers."""
         assert isinstance(self.cfg.train, SafePPOConfig)
-        return SafePPO(policy, optimiser, self.cfg.train, self._random[1], group.num_costs)
+        random, constraints = self._random[1], group.num_costs
+        return SafePPO(policy, optimiser, self.cfg.train, random, constraints, self.ranks)

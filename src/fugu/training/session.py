@@ -23,8 +23,11 @@ from fugu.track.sinks import Sink
 from fugu.track.snapshot import Snapshot
 from fugu.training.collect import Collector
 from fugu.training.config import Config, read_config, resolve_config
+from fugu.training.distributed import joined
 from fugu.training.evaluate import COPIES, play
 from fugu.training.parts import Parts, PolicyFactory, name_of
+from fugu.training.preemption import newest_alike
+from fugu.training.programs import ProgramRecorder
 from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_signals
 from fugu.vector import Vector, make
 
@@ -39,13 +42,13 @@ class Result:
     """What came of a session.
 
     Attributes:
-        run: Its folder; None if nothing was kept.
+        run: Its folder; None if nothing was kept, and at all ranks but the first.
         policies: As they are now, one for each group of agents.
         steps: Agent steps so far.
         seconds: Of this session.
         score: Mean return of the last episodes; None if none ended.
         status: "finished", or "stopped" by a signal or a callback.
-        signals: That came.
+        signals: That came, to whatever rank.
     """
 
     run: Run | None
@@ -67,6 +70,7 @@ def train(
     callbacks: Iterable[Callback] = (),
     init_from: str | Path | None = None,
     policy_factory: PolicyFactory | None = None,
+    auto_resume: bool = False,
     **sections: Any,
 ) -> Result:
     """Train policies on an environment.
@@ -77,11 +81,12 @@ def train(
         config: A TOML file of settings.
         keep: Whether to keep the run: its metrics and checkpoints, in `runs/`.
         show: Show the dashboard.
-        callbacks: Called with the trainer and how it stands after every update; setting
-            `trainer.stopping` ends the session.
+        callbacks: Called with the trainer and how it stands after every update, at every rank;
+            setting `trainer.stopping` ends the session.
         init_from: A run whose policies to begin with.
         policy_factory: Called with a group of agents and the policy's settings for its `Policy`,
             such as `fugu.policies.make_policy` with an encoder of your own.
+        auto_resume: Go on with the newest run of the same settings, if there is one.
         **sections: Settings by section: `train={"learning_rate": 0.01}`, `seed=1`, `vec={...}`,
             `policy={"core": "lstm"}`, `env_kwargs={...}`.
 
@@ -91,10 +96,17 @@ def train(
     """
     files = () if config is None else (config,)
     cfg = resolve_config(name_of(env), preset=preset, files=files, overrides=sections)
-    parts = Parts(env if callable(env) else None, policy_factory or make_policy)
-    session = Session(cfg, None, show, tuple(callbacks), parts, keeps=keep)
-    session.init_from = None if init_from is None else Run.open(init_from, cfg.run.folder)
-    return session.run()
+    with joined() as ranks:
+        parts = Parts(env if callable(env) else None, policy_factory or make_policy, ranks)
+        first = ranks.rank == 0
+        run = newest_alike(cfg) if auto_resume and keep and first else None
+        resumes = ranks.share(run is not None and run.latest() is not None)
+        session = Session(
+            cfg, run, show and first, tuple(callbacks), parts, resumes=resumes, keeps=keep
+        )
+        if init_from is not None and first:
+            session.init_from = Run.open(init_from, cfg.run.folder)
+        return session.run()
 
 
 def resume(
@@ -118,10 +130,15 @@ def resume(
         policy_factory: As of `train`, if it was given there.
         overrides: Settings to change, such as a larger `train.total_steps`.
     """
-    found = run if isinstance(run, Run) else Run.open(run, root)
-    cfg = read_config(merge(found.config, overrides or {}))
-    parts = Parts(env, policy_factory or make_policy)
-    return Session(cfg, found, show, tuple(callbacks), parts, resumes=True).run()
+    with joined() as ranks:
+        found = None
+        if not ranks.rank:
+            found = run if isinstance(run, Run) else Run.open(run, root)
+        tree = ranks.share({} if found is None else found.config)
+        cfg = read_config(merge(tree, overrides or {}))
+        parts = Parts(env, policy_factory or make_policy, ranks)
+        shown = show and not ranks.rank
+        return Session(cfg, found, shown, tuple(callbacks), parts, resumes=True).run()
 
 
 class Session:
@@ -146,12 +163,14 @@ class Session:
     ) -> None:
         self.cfg, self._run, self._show, self._callbacks = cfg, run, show, callbacks
         self._resumes, self._keeps, self._parts = resumes, keeps, parts
+        self._ranks = parts.ranks
         self._recent: list[tuple[float, float]] = []  # episodes, and the sum of their returns
         self._saved_at = time.monotonic()
         self._episodes: dict[str, float] = {}
         self._examiner: Vector | None = None  # the environments of evaluations
         self._examined = 0  # steps at the last one
         self._recorder: Recorder | None = None
+        self._programs: ProgramRecorder | None = None
 
     def run(self) -> Result:
         """To the end, or until it is stopped; the run's folder then says how it ended."""
@@ -162,12 +181,18 @@ class Session:
             stack.callback(self._end_examiner)
             if self.init_from is not None:
                 trainer.load_policies(load_checkpoint(_last(self.init_from)))
-            if self._keeps:  # now that nothing is wrong with the settings
+            trainer.spread_policies()
+            if self._keeps and self._run is None and not self._ranks.rank:
+                # Now that nothing is wrong with the settings.
                 folder, name = self.cfg.run.folder, self.cfg.run.name
                 self._run = Run.create(folder, name, self.cfg.env, _plain(to_tree(self.cfg)))
+            settle = getattr(trainer.engine, "settle", None)
+            if settle is not None and self._run is not None:  # it keeps files of its own
+                settle(self._run)
             self._begin_recording(trainer, stack)
-            first = self._restore(trainer) if self._resumes else None
+            first = self._restore(trainer) if self._resumes else 0
             sink = stack.enter_context(closing(self._sinks(first)))
+            self._mark("running")
             name = self._run.name if self._run else self.cfg.env
             dashboard = None
             if self._show:
@@ -191,27 +216,44 @@ class Session:
                 time.perf_counter() - began,
                 self.score,
                 status,
-                tuple(signals),
+                tuple(number for each in self._ranks.gather(signals) for number in each),
             )
 
     def _begin_recording(self, trainer: Trainer, stack: ExitStack) -> None:
         """Let all episodes be written, if the settings say so; of a resumed run, those to come."""
-        folder = self.cfg.run.record_data
-        if folder is None:
+        cfg, folder = self.cfg, self.cfg.run.record_data
+        wanted = {"record_data": folder is not None, "trajectories": cfg.run.trajectories}
+        if not any(wanted.values()):
             return
         collector = getattr(trainer.engine, "collector", None)
         if not isinstance(collector, Collector):
+            names = ", ".join(f"run.{name}" for name, is_wanted in wanted.items() if is_wanted)
             raise UsageError(
-                f"run.record_data: given with {self.cfg.algo}, which plays no episodes of its own; "
+                f"{names}: given with {cfg.algo}, which plays no episodes of its own; "
                 "allowed: with algorithms that do."
             )
-        cfg, begun = self.cfg, not self._resumes
-        recorder = Recorder(trainer.vec, folder, cfg.env, cfg.env_kwargs, begun=begun)
-        stack.callback(recorder.close)
-        collector.witness = self._recorder = recorder
+        if folder is not None:
+            begun = not self._resumes
+            recorder = Recorder(trainer.vec, folder, cfg.env, cfg.env_kwargs, begun=begun)
+            stack.callback(recorder.close)
+            collector.witness = self._recorder = recorder
+        if cfg.run.trajectories:
+            if self._ranks.size > 1:
+                raise UsageError(
+                    f"run.trajectories: given with {self._ranks.size} ranks; allowed: with one."
+                )
+            if self._run is None:
+                raise UsageError(
+                    "run.trajectories: given for a run that is not kept; allowed: with keep=True."
+                )
+            programs = ProgramRecorder(self._run.folder, self._run.name, cfg.vec.group_size)
+            stack.callback(programs.close)
+            collector.episodes.listener = self._programs = programs
 
     def _say_what_to_know(self, trainer: Trainer) -> None:
         """What somebody who starts a run would want to have known before."""
+        if self._ranks.rank:
+            return
         if self._keeps and trainer.vec.why_stateless is not None:
             log.warning("resume will begin new episodes: %s", trainer.vec.why_stateless)
         spared = getattr(trainer.engine, "offloaded_bytes", 0)
@@ -231,6 +273,7 @@ class Session:
     ) -> None:
         self._note(progress.episodes)
         exam = self._examine(trainer)
+        cluster = progress.cluster
         metrics = {
             "updates": float(progress.updates),
             "steps_per_second": progress.steps_per_second,
@@ -238,6 +281,7 @@ class Session:
             **{f"seconds/{name}": value for name, value in progress.phases.items()},
             **progress.episodes,
             **{f"evaluation/{name}": value for name, value in exam.items()},
+            **({} if cluster is None else cluster.metrics()),
         }
         sink.write(progress.steps, metrics)
         if dashboard is not None:
@@ -248,12 +292,13 @@ class Session:
                     progress.phases,
                     progress.losses,
                     self._episodes,
+                    () if cluster is None else cluster.lines(),
                 )
             )
         for callback in self._callbacks:
             callback(trainer, progress)
         due = time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds
-        if due or exam:
+        if self._ranks.share(due) or exam:
             self._write_histograms(trainer, sink)
             self._save(trainer, exam.get("mean_return"))
 
@@ -266,11 +311,15 @@ class Session:
                 sink.histogram(trainer.steps, f"{prefix}/{name}", values)
 
     def _examine(self, trainer: Trainer) -> dict[str, float]:
-        """What an evaluation says, if one is due; the same episodes each time."""
+        """What an evaluation by the first rank says, if one is due; the same episodes each time."""
         every, done = self.cfg.run.evaluate_every, trainer.steps >= self.cfg.train.total_steps
         if not every or (trainer.steps // every == self._examined // every and not done):
             return {}
         self._examined = trainer.steps
+        found = {} if self._ranks.rank else self._play(trainer)
+        return self._ranks.share(found, patient=True)
+
+    def _play(self, trainer: Trainer) -> dict[str, float]:
         episodes = self.cfg.run.evaluation_episodes
         if self._examiner is None:
             copies = min(COPIES, episodes)
@@ -295,30 +344,31 @@ class Session:
     def _save(self, trainer: Trainer, score: float | None = None) -> None:
         """A checkpoint; where evaluations say what is best, only they give one a score."""
         self._saved_at = time.monotonic()
-        if self._run is None:
+        if not (self._keeps or self._resumes):
             return
         tensors, state = trainer.checkpoint()
+        if self._run is None:  # the first rank writes it
+            return
         state["recent"] = [list(pair) for pair in self._recent]
         state["examined"] = self._examined
         if self._recorder is not None:
             state["recorded"] = self._recorder.commit()
+        if self._programs is not None:
+            state["trajectories"] = self._programs.state()
         if not self.cfg.run.evaluate_every:
             score = self.score
         self._run.save(trainer.steps, tensors=tensors, state=state, score=score)
         self._run.prune(self.cfg.run.keep)
 
     def _restore(self, trainer: Trainer) -> int:
-        assert self._run is not None
-        checkpoint = load_checkpoint(_last(self._run))
-        trainer.restore(checkpoint)
-        self._recent = [(float(n), float(total)) for n, total in checkpoint.state["recent"]]
-        self._examined = int(checkpoint.state.get("examined", 0))
-        if self._recorder is not None and "recorded" in checkpoint.state:
-            for writer, episodes in zip(
-                self._recorder.writers, checkpoint.state["recorded"], strict=True
-            ):
+        state = trainer.restore(None if self._run is None else load_checkpoint(_last(self._run)))
+        self._recent = [(float(n), float(total)) for n, total in state["recent"]]
+        self._examined = int(state.get("examined", 0))
+        if self._recorder is not None and "recorded" in state:
+            for writer, episodes in zip(self._recorder.writers, state["recorded"], strict=True):
                 writer.keep(int(episodes))  # what came after the checkpoint comes once more
-        self._mark("running")
+        if self._programs is not None and "trajectories" in state:
+            self._programs.restore(state["trajectories"])
         return trainer.steps
 
     def _sinks(self, first: int | None) -> CombinedSink:

@@ -23,6 +23,8 @@ from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.normalise import RewardScale
 from fugu.training.parts import Parts
+from fugu.training.recollect import Recollection
+from fugu.training.shares import own_seeds
 from fugu.vector import Vector
 
 SAMPLING, ROWS, WEIGHTS = 1, 2, 3  # branches of the seed tree; 0 is the environments'
@@ -39,6 +41,8 @@ class TorchEngine:
         offloaded_bytes: Of observations that the device is spared.
     """
 
+    _recollection: Recollection | None = None
+
     def __init__(
         self,
         cfg: Config,
@@ -46,9 +50,10 @@ class TorchEngine:
         device: torch.device,
         parts: Parts,
     ) -> None:
-        self.cfg, self.vec, self._device = cfg, vec, device
+        self.cfg, self.vec, self._device, self.ranks = cfg, vec, device, parts.ranks
         self._random = [
-            np.random.default_rng(derive(cfg.seed, branch)) for branch in (SAMPLING, ROWS)
+            self.ranks.row_generator(derive(cfg.seed, SAMPLING)),
+            self.ranks.own_generator(derive(cfg.seed, ROWS)),
         ]
         torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
         self.policies: list[Policy] = []
@@ -76,8 +81,8 @@ class TorchEngine:
             policy.num_critics,
             group.num_costs,
         )
-        segments = Segments(self.stored(group), shape, device, cfg.train.cpu_offload)
-        scale = RewardScale(agents, cfg.train.gamma)
+        segments = Segments(policy.stored(self.stored(group)), shape, device, cfg.train.cpu_offload)
+        scale = RewardScale(agents, cfg.train.gamma, self.ranks)
         self.policies.append(policy)
         self._actors.append(Actor(policy, segments, scale, device, self._random[0]))
         optimiser = make_optimiser(policy, optimiser_config(cfg))
@@ -87,13 +92,13 @@ class TorchEngine:
 
     def make_policy(self, group: AgentGroup, cfg: PolicyConfig, parts: Parts) -> Policy:
         """The policy of a group."""
-        return parts.policy(group, cfg)
+        return parts.factory(cfg)(group, cfg)
 
     def make_learner(
         self, group: AgentGroup, policy: Policy, optimiser: torch.optim.Optimizer
     ) -> Learner:
         """What improves the policy of a group."""
-        return PPO(policy, optimiser, self.cfg.train, self._random[1])
+        return PPO(policy, optimiser, self.cfg.train, self._random[1], self.ranks)
 
     def stored(self, group: AgentGroup) -> AgentGroup:
         """The group as segments know it: with the rows that its actor is shown."""
@@ -101,7 +106,8 @@ class TorchEngine:
 
     def make_collector(self) -> Collector:
         """What steps the environments with the actors."""
-        return Collector(self.vec, self._actors)
+        self._recollection = Recollection.of(self.policies, self.cfg.policy.recall_worth)
+        return Collector(self.vec, self._actors, self._recollection)
 
     # ------------------------------------------------------------------ the engine
 
@@ -117,19 +123,19 @@ class TorchEngine:
 
     def start(self, seed: int) -> None:
         """Begin all environments anew."""
-        self.collector.start(seed)
+        self.collector.start(own_seeds(seed, self.vec, self.cfg.vec.group_size, self.ranks))
 
     def collect(self) -> None:
         """Until some group's segments are full."""
         self.collector.collect()
 
     def update(self, progress: float, learning_rate: float) -> dict[str, float]:
-        """Learn from the segments that are full."""
+        """Learn from the segments that are full, at whatever rank."""
         losses: dict[str, float] = {}
         for actor, learner, group in zip(
             self._actors, self._learners, self.vec.groups, strict=True
         ):
-            if not actor.segments.full:
+            if not self.ranks.any(actor.segments.full):
                 continue
             for parameters in learner.optimiser.param_groups:
                 parameters["lr"] = learning_rate
@@ -160,6 +166,8 @@ class TorchEngine:
             tensors[f"scale_{i}"] = dict(actor.scale.state_dict())
             if remembered := learner.state_dict():
                 tensors[f"learner_{i}"] = remembered
+        if self._recollection is not None:
+            tensors |= self._recollection.state()
         snapshot = self.collector.pause()
         if snapshot is not None:
             tensors["environments"] = snapshot
@@ -188,8 +196,10 @@ class TorchEngine:
         self.collector.steps = int(state["steps"])
         environments = tensors.get("environments")
         if environments is None:
-            self.collector.start(seed)
+            self.start(seed)
         else:
+            if self._recollection is not None:
+                self._recollection.load(tensors)
             self.collector.resume({k: as_array(v) for k, v in environments.items()})
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from fugu.algos.schedules import learning_rate_at
@@ -24,12 +25,15 @@ from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.engines import make_engine
 from fugu.training.parts import Parts
+from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint
+from fugu.training.shares import count_copies, share_of, spread
 from fugu.training.torch_engine import as_tensor, optimiser_config
 from fugu.vector import Vector, make
+from fugu.vector.ray_report import ClusterReport
 
 SMALL = 1 << 17  # numbers of a layer for a minibatch that one thread computes best
 ENVIRONMENTS = 0  # the branch of the seed tree
-AGENTS = 64  # as many copies as give so many
+STOPS = ("SIGINT", "SIGTERM", "SIGUSR1")  # of a terminal, and of schedulers that want the machine
 Report = Mapping[str, float]
 
 
@@ -42,12 +46,13 @@ class Progress:
     """How a run stands after an update.
 
     Attributes:
-        steps: Agent steps so far.
+        steps: Agent steps so far, of all ranks.
         updates: Updates so far.
         steps_per_second: Over the last update.
         phases: Seconds of each phase of the last update.
         losses: Of the last update.
         episodes: Means over the episodes that ended since the update before; empty if none did.
+        cluster: What the nodes of Ray's cluster did since then, if environments are on one.
     """
 
     steps: int
@@ -56,6 +61,7 @@ class Progress:
     phases: Report
     losses: Report
     episodes: Report
+    cluster: ClusterReport | None = None
 
 
 class Trainer:
@@ -63,35 +69,34 @@ class Trainer:
 
     Attributes:
         cfg: Its settings.
-        vec: Its environments.
+        ranks: The processes that train together, of which this is one.
+        vec: Its environments; with several ranks, this one's share of them.
         engine: What collects and learns.
+        steps: Agent steps so far, of all ranks.
         updates: Updates so far.
-        stopping: Set from outside, ends `run` after the update under way.
+        stopping: Set from outside, at any rank, ends `run` after the update under way.
     """
 
     def __init__(self, cfg: Config, parts: Parts | None = None) -> None:
         parts = parts or Parts()
         keep_freed_memory()
-        self.cfg, self.device = cfg, find_device(cfg.device)
-        self.vec = make_vector(cfg, parts)
+        self.cfg, self.device, self.ranks = cfg, find_device(cfg.device), parts.ranks
+        own = share_of(cfg, parts)
+        self.vec = make_vector(own, parts)
         agents = self.vec.num_agents
-        self._undo = set_threads(threads_for(cfg, agents), cfg.train.deterministic)
+        self._undo = set_threads(threads_for(own, agents), cfg.train.deterministic)
         try:
-            self.engine = make_engine(cfg, self.vec, self.device, parts)
+            self.engine = make_engine(own, self.vec, self.device, parts)
+            self.spread_policies()
         except BaseException:
             self.close()
             raise
-        self.updates, self.stopping = 0, False
+        self.steps, self.updates, self.stopping = 0, 0, False
 
     @property
     def policies(self) -> list[Policy]:
         """One for each group of agents."""
         return self.engine.policies
-
-    @property
-    def steps(self) -> int:
-        """Agent steps so far."""
-        return self.engine.steps
 
     @property
     def progress(self) -> float:
@@ -102,7 +107,7 @@ class Trainer:
         """Train to the end, or until it is told to stop; a new run begins its environments."""
         if not self.updates and not self.steps:
             self.engine.start(derive(self.cfg.seed, ENVIRONMENTS))
-        while self.steps < self.cfg.train.total_steps and not self.stopping:
+        while self.steps < self.cfg.train.total_steps and not self.ranks.any(self.stopping):
             after_update(self.update())
 
     def update(self) -> Progress:
@@ -113,14 +118,16 @@ class Trainer:
         collected = time.perf_counter()
         rate = learning_rate_at(progress, optimiser_config(self.cfg))
         losses = self.engine.update(progress, rate)
+        self.steps = int(self.ranks.sum(np.array([self.engine.steps], np.float64))[0])
         self._check(losses)
         self.updates += 1
         ended = time.perf_counter()
         phases = {"collect": collected - began, "learn": ended - collected}
         rates = (self.steps - steps) / max(ended - began, 1e-9)
         losses["learning_rate"] = rate
-        episodes = self.engine.episodes.read()
-        return Progress(self.steps, self.updates, rates, phases, losses, episodes)
+        episodes = self.engine.episodes.read(self.ranks)
+        cluster = self.vec.cluster()
+        return Progress(self.steps, self.updates, rates, phases, losses, episodes, cluster)
 
     def _check(self, losses: Mapping[str, float]) -> None:
         bad = [name for name, value in losses.items() if math.isnan(value)]
@@ -128,9 +135,10 @@ class Trainer:
         for policy in self.policies:
             if not all(torch.isfinite(weight).all() for weight in policy.parameters()):
                 bad.append("a weight")
-        if bad:
+        if self.ranks.any(bool(bad)):
+            given = ", ".join(bad) or "a number of another rank"
             raise DivergedError(
-                f"training: given {', '.join(bad)} that is not a number after {self.steps} steps; "
+                f"training: given {given} that is not a number after {self.steps} steps; "
                 "allowed: finite ones. The last checkpoint is from before. Try a lower "
                 "train.learning-rate, or look at what the environment rewards."
             )
@@ -138,29 +146,38 @@ class Trainer:
     # ------------------------------------------------------------------ checkpoints
 
     def checkpoint(self) -> tuple[Tensors, dict[str, Any]]:
-        """Tensors and the rest of all that a run needs to go on exactly."""
+        """Tensors and the rest of all that a run needs to go on exactly, at the first rank."""
         tensors, state = self.engine.checkpoint()
-        return tensors, {**state, "steps": self.steps, "updates": self.updates}
+        state |= {"steps": self.steps, "own_steps": self.engine.steps, "updates": self.updates}
+        return gather_checkpoint(self.ranks, tensors, state)
 
     def load_policies(self, checkpoint: Checkpoint) -> None:
         """Begin with the policies of a checkpoint, and nothing else of it."""
         for i, policy in enumerate(self.policies):
             given = checkpoint.tensors.get(f"policy_{i}", {})
             own = policy.state_dict()
-            wrong = [k for k in own if k not in given or tuple(given[k].shape) != own[k].shape]
-            if wrong or len(given) != len(own):
+            fixed = [k for k in own if not k.endswith("_extra_state")]  # a memory has any size
+            wrong = [k for k in fixed if k not in given or tuple(given[k].shape) != own[k].shape]
+            if wrong or given.keys() != own.keys():
                 raise UsageError(
                     f"init-from: given a policy whose {wrong[:3] or 'parts'} differ from this "
                     "one's; allowed: one of the same environment with the same policy settings."
                 )
             policy.load_state_dict({k: as_tensor(v) for k, v in given.items()})
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
-        state = checkpoint.state
-        self.updates = int(state["updates"])
+    def spread_policies(self) -> None:
+        """Let all ranks begin with the policies of the first one."""
+        for policy in self.policies:
+            spread(policy, self.ranks)
+
+    def restore(self, checkpoint: Checkpoint | None) -> Mapping[str, Any]:
+        """Go on from a checkpoint that the first rank has; its state."""
+        own = hand_out_checkpoint(self.ranks, checkpoint)
+        self.steps, self.updates = int(own.state["steps"]), int(own.state["updates"])
         seed = derive(self.cfg.seed, ENVIRONMENTS, self.updates)
-        self.engine.restore(checkpoint.tensors, state, seed)
+        steps = own.state.get("own_steps", self.steps)
+        self.engine.restore(own.tensors, {**own.state, "steps": steps}, seed)
+        return own.state
 
     def close(self) -> None:
         """End the environments; torch's settings are then as they were."""
@@ -215,30 +232,31 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
     if not cfg.env:
         raise UsageError("env: given nothing; allowed: any name that fugu.make takes.")
     env = parts.env_of(cfg.env)
-    num_envs, options = cfg.vec.num_envs, {"backend": cfg.vec.backend, "env_kwargs": cfg.env_kwargs}
-    options |= cfg.train.emulation
-    if not num_envs:
-        with make(env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
-            num_envs = max(1, AGENTS // one.num_agents)
+    options = {"backend": cfg.vec.backend, "env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     return make(
         env,
-        num_envs,
+        count_copies(cfg, parts),
         num_workers=cfg.vec.num_workers,
         batch_size=cfg.vec.batch_size,
         ordered=cfg.train.deterministic,
         group_size=cfg.vec.group_size,
         step_timeout=cfg.vec.step_timeout,
         max_restarts=cfg.vec.max_restarts,
+        ray_address=cfg.vec.ray_address,
+        ray_cpus=cfg.vec.ray_cpus,
+        ray_resources=cfg.vec.ray_resources,
+        ray_timeout=cfg.vec.ray_timeout,
         resumable=True,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
 
 
 @contextlib.contextmanager
 def stops_on_signals(trainer: Trainer) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM stop after the update under way; a second one stops at once.
+    """Ctrl-C, SIGTERM and SIGUSR1 stop after the update under way; a second one stops at once.
 
-    Gives a list that holds the signals that came.
+    Of several ranks none stops at once: what started them sends on what it gets, so that one
+    signal may come twice. Gives a list that holds the signals that came.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -249,9 +267,10 @@ def stops_on_signals(trainer: Trainer) -> Iterator[list[int]]:
     def stop(number: int, _frame: FrameType | None) -> None:
         trainer.stopping = True
         came.append(number)
-        signal.signal(number, before[number])
+        if trainer.ranks.size == 1:
+            signal.signal(number, before[number])
 
-    for ending in (signal.SIGINT, signal.SIGTERM):
+    for ending in (getattr(signal, name) for name in STOPS if hasattr(signal, name)):
         before[ending] = signal.signal(ending, stop)
     try:
         yield came

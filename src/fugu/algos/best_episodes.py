@@ -1,0 +1,135 @@
+"""Priority queue training: the best episodes so far are kept, and learned to be done again.
+
+As in Abolafia et al. 2018 (arXiv 1801.03526). It helps where reward is rare and what earned it once
+earns it again, such as a program that is written token by token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fugu.data.segments import Segments
+from fugu.policies.policy import Policy
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One episode: what it earned, saw, was allowed and did, a row a step."""
+
+    total: float
+    observations: Tensor
+    masks: NDArray[np.bool_]
+    samples: NDArray[np.float32]
+
+
+class BestEpisodes:
+    """Episodes with the highest returns, of those that did the same one.
+
+    Args:
+        capacity: How many are kept.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._kept: dict[bytes, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def worst(self) -> float:
+        """What an episode must exceed to be kept."""
+        full = len(self) >= self._capacity
+        return min(kept.total for kept in self._kept.values()) if full else -np.inf
+
+    def offer(self, segments: Segments, rows: Ids) -> None:
+        """Look for better ones in complete rows; those count that begin and end in one."""
+        totals, places, firsts, lasts = whole_episodes(segments, rows)
+        for i in np.argsort(-totals, kind="stable").tolist():
+            if totals[i] <= self.worst:
+                break
+            row, steps = int(rows[places[i]]), slice(int(firsts[i]), int(lasts[i]) + 1)
+            samples = segments.samples[row, steps].copy()
+            key = samples.tobytes()
+            if key not in self._kept or self._kept[key].total < totals[i]:
+                seen = segments.observations.table[row, steps].to("cpu", copy=True)
+                masks = segments.masks[row, steps].copy()
+                self._keep(key, Kept(float(totals[i]), seen, masks, samples))
+
+    def loss(self, policy: Policy) -> Tensor:
+        """How unlikely a policy finds what was done, as the mean over steps."""
+        kept = list(self._kept.values())
+        lengths = torch.tensor([len(episode.samples) for episode in kept])
+        there = torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)  # [episodes, time]
+        device = next(policy.parameters()).device
+        observations = padded([episode.observations for episode in kept]).to(device)
+        samples = padded([torch.from_numpy(episode.samples) for episode in kept]).to(device)
+        masks = None
+        if not all(episode.masks.all() for episode in kept):
+            masks = padded([torch.from_numpy(episode.masks) for episode in kept], 1).to(device)
+        state = policy.initial_state(len(kept), device)
+        resets = torch.zeros(there.shape, dtype=torch.bool)
+        params, _ = policy.forward_segments(observations, state, resets)
+        said, _ = policy.distribution.evaluate(params, samples, masks)
+        return -torch.where(there.to(device), said, 0.0).sum() / int(lengths.sum())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that are kept, one after another."""
+        kept = list(self._kept.values())
+        if not kept:
+            return {}
+        return {
+            "totals": np.array([episode.total for episode in kept]),
+            "lengths": np.array([len(episode.samples) for episode in kept]),
+            "observations": torch.cat([episode.observations for episode in kept]),
+            "masks": np.concatenate([episode.masks for episode in kept]),
+            "samples": np.concatenate([episode.samples for episode in kept]),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+        self._kept = {}
+        if not state:
+            return
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        for total, steps in zip(arrays["totals"], _slices(arrays["lengths"]), strict=True):
+            seen = torch.from_numpy(arrays["observations"][steps].copy())
+            masks, samples = (arrays[name][steps].copy() for name in ("masks", "samples"))
+            self._kept[samples.tobytes()] = Kept(float(total), seen, masks, samples)
+
+    def _keep(self, key: bytes, episode: Kept) -> None:
+        self._kept[key] = episode
+        if len(self) > self._capacity:
+            del self._kept[min(self._kept, key=lambda other: self._kept[other].total)]
+
+
+def whole_episodes(segments: Segments, rows: Ids) -> tuple[NDArray[np.float64], Ids, Ids, Ids]:
+    """Episodes that follow another in the same row: returns, places in `rows`, first and last."""
+    valid = segments.valid[:, rows].T
+    ends = (segments.terminations | segments.truncations)[:, rows].T | ~valid
+    places, times = np.nonzero(ends)
+    follows = places[1:] == places[:-1]
+    places, firsts, lasts = places[1:][follows], times[:-1][follows] + 1, times[1:][follows]
+    sums = np.where(valid, segments.rewards[:, rows].T, 0.0).cumsum(1, dtype=np.float64)
+    totals = sums[places, lasts] - sums[places, firsts - 1]
+    whole = valid[places, lasts]  # a fault ends what it broke
+    return totals[whole], places[whole], firsts[whole], lasts[whole]
+
+
+def padded(episodes: list[Tensor], padding: int = 0) -> Tensor:
+    """Episodes `[steps, ...]` as one tensor `[episodes, longest, ...]`."""
+    return torch.nn.utils.rnn.pad_sequence(episodes, batch_first=True, padding_value=padding)
+
+
+def _slices(lengths: Ids) -> Iterator[slice]:
+    ends = np.cumsum(lengths).tolist()
+    return (slice(end - int(length), end) for end, length in zip(ends, lengths, strict=True))

@@ -1,0 +1,132 @@
+"""Best episodes: which are kept, that they become likelier, and that they survive a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from fugu.algos.best_episodes import BestEpisodes
+from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.ppo import PPO, PPOConfig
+from fugu.core.errors import UsageError
+from fugu.data.segments import Segments, SegmentShape
+from fugu.envs.contract import AgentGroup
+from fugu.policies.config import PolicyConfig
+from fugu.policies.policy import Policy, make_policy
+from fugu.spaces import Layout
+
+HORIZON = 8
+GROUP = AgentGroup("agent", (0,), Layout.of(spaces.Box(-9, 9, (2,))), Layout.of(spaces.Discrete(4)))
+
+
+def make_segments(
+    rows: list[list[tuple[int, float, bool]]], core: Any = "none", broken: tuple[int, int] = (-1, 0)
+) -> tuple[Policy, Segments]:
+    """One row for each list of actions, rewards and ends."""
+    torch.manual_seed(0)
+    policy = make_policy(GROUP, PolicyConfig(hidden_size=16, core=core))
+    agents = np.arange(len(rows))
+    shape = SegmentShape(len(rows), len(rows), HORIZON, 1, policy.state_size)
+    segments, random = Segments(GROUP, shape), np.random.default_rng(1)
+    zeros, yes = np.zeros(len(rows), np.float32), np.ones(len(rows), bool)
+    states = np.zeros((len(rows), policy.state_size), np.float32)
+    for time in range(HORIZON + 1):
+        steps = [row[time] if time < len(row) else (0, 0.0, False) for row in rows]
+        actions = np.array([[step[0]] for step in steps], np.float32)
+        seen = random.normal(size=(len(rows), 2)).astype(np.float32)
+        masks = np.ones((len(rows), GROUP.mask_width), bool)
+        segments.add(agents, seen, masks, actions, zeros, zeros[:, None], states)
+        valid = np.array([(row, time) != broken for row in agents])
+        rewards = np.array([step[1] for step in steps], np.float32)
+        ends = np.array([step[2] for step in steps])
+        segments.earn(agents, rewards, ends, ~yes, valid, yes)
+    return policy, segments
+
+
+def kept_by(best: BestEpisodes) -> dict[tuple[int, ...], float]:
+    state = best.state_dict()
+    ends = np.cumsum(state["lengths"])
+    actions = np.split(state["samples"][:, 0].astype(int), ends[:-1])
+    return {tuple(a.tolist()): t for a, t in zip(actions, state["totals"].tolist(), strict=True)}
+
+
+ROWS = [
+    [(3, 9.0, True), (1, 0.0, False), (2, 1.0, True), (2, 3.0, True), (1, 9.0, False)],
+    [(0, 0.0, True), (1, 0.0, False), (2, 2.0, True), (0, 0.5, True), (3, 0.0, True)],
+]
+
+
+def test_the_best_whole_episodes_are_kept_and_each_deed_once() -> None:
+    _, segments = make_segments(ROWS)
+    best = BestEpisodes(3)
+    best.offer(segments, segments.take())
+    assert kept_by(best) == {(2,): 3.0, (1, 2): 2.0, (0,): 0.5}
+    best.offer(segments, segments.take())
+    assert kept_by(best) == {(2,): 3.0, (1, 2): 2.0, (0,): 0.5}
+    assert best.worst == 0.5
+
+
+def test_what_a_fault_broke_is_not_kept() -> None:
+    _, segments = make_segments(ROWS, broken=(1, 1))
+    segments.rewards[1, 1] = np.nan
+    best = BestEpisodes(9)
+    best.offer(segments, segments.take())
+    assert kept_by(best) == {(2,): 3.0, (1, 2): 1.0, (0,): 0.5, (3,): 0.0}
+
+
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_they_become_likely(core: Any) -> None:
+    policy, segments = make_segments(ROWS, core)
+    best = BestEpisodes(2)
+    best.offer(segments, segments.take())
+    optimiser = torch.optim.Adam(policy.parameters(), 0.01)
+    before = best.loss(policy).item()
+    assert before == pytest.approx(np.log(4), abs=0.1)
+    for _ in range(100):
+        optimiser.zero_grad()
+        best.loss(policy).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert best.loss(policy).item() < 0.1
+
+
+def test_padding_does_not_count() -> None:
+    policy, segments = make_segments(ROWS)
+    losses, lengths = [], []
+    for capacity in (1, 2):
+        best = BestEpisodes(capacity)
+        best.offer(segments, segments.take())
+        losses.append(best.loss(policy).item())
+        lengths.append(int(best.state_dict()["lengths"].sum()))
+    assert lengths == [1, 3]
+    rows = segments.observations.read(np.array([1]))[:, 1:3]
+    params, _ = policy.forward_segments(rows, policy.initial_state(1), torch.zeros(1, 2).bool())
+    said, _ = policy.distribution.evaluate(params, torch.tensor([[[1.0], [2.0]]]), None)
+    assert 3 * losses[1] == pytest.approx(losses[0] - said.sum().item(), abs=1e-5)
+
+
+def learner(policy: Policy, **settings: Any) -> PPO:
+    cfg = PPOConfig(horizon=HORIZON, epochs=1, minibatches=1, **settings)
+    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    return PPO(policy, optimiser, cfg, np.random.default_rng(1))
+
+
+def test_ppo_learns_from_them_only_if_told_to_and_saves_them() -> None:
+    outcomes = {}
+    for count, coefficient in ((0, 0.1), (2, 0.0), (2, 1.0)):
+        policy, segments = make_segments(ROWS)
+        ppo = learner(policy, best_episodes=count, best_coefficient=coefficient)
+        told = ppo.update(segments, 0.0)
+        assert ("best_loss" in told) == bool(ppo.state_dict()) == bool(count)
+        outcomes[count, coefficient] = [p.detach().clone() for p in policy.parameters()]
+    plain, weightless, imitating = outcomes.values()
+    assert all(torch.equal(a, b) for a, b in zip(plain, weightless, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(plain, imitating, strict=True))
+    again = learner(policy, best_episodes=2)
+    again.load_state_dict(ppo.state_dict())
+    assert torch.equal(again._best.loss(policy), ppo._best.loss(policy))
+    with pytest.raises(UsageError, match=r"train\.best_episodes: given -1"):
+        PPOConfig(best_episodes=-1)
