@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,23 @@ class Embedder(Protocol):
         raise NotImplementedError("__call__(texts) -> float32 [texts, dimensions]")
 
 
-class HashedNgrams:
+class _Hashing:
+    """Vectors of counted hashes.
+
+    Args:
+        dimensions: Numbers in a vector.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, dimensions: int = 256) -> None:
+        if dimensions < 1:
+            raise UsageError(f"dimensions: given {dimensions}; allowed: 1 or more.")
+        self.dimensions = dimensions
+        self.name = f"{self.kind}-{dimensions}"
+
+
+class HashedNgrams(_Hashing):
     """Runs of 3 to 5 bytes of a text, counted and hashed into the places of a vector.
 
     It needs nothing, learns nothing, and finds texts that share spelling: other versions of a
@@ -42,29 +58,21 @@ class HashedNgrams:
         dimensions: Numbers in a vector.
     """
 
-    def __init__(self, dimensions: int = 256) -> None:
-        if dimensions < 1:
-            raise UsageError(f"dimensions: given {dimensions}; allowed: 1 or more.")
-        self.dimensions = dimensions
-        self.name = f"hashed-ngrams-{dimensions}"
+    kind = "hashed-ngrams"
 
     def __call__(self, texts: Sequence[str]) -> Floats:
         """One row of length 1 for each text; zeros for one without three bytes."""
         return _count(map(_hash_runs, texts), len(texts), self.dimensions)
 
 
-class TokenRuns:
+class TokenRuns(_Hashing):
     """Runs of 1 to 4 words of a text that are whole numbers, such as tokens; counted and hashed.
 
     Args:
         dimensions: Numbers in a vector.
     """
 
-    def __init__(self, dimensions: int = 256) -> None:
-        if dimensions < 1:
-            raise UsageError(f"dimensions: given {dimensions}; allowed: 1 or more.")
-        self.dimensions = dimensions
-        self.name = f"token-runs-{dimensions}"
+    kind = "token-runs"
 
     def __call__(self, texts: Sequence[str]) -> Floats:
         """One row of length 1 for each text; zeros for one without words."""
