@@ -203,7 +203,8 @@ def test_what_cannot_be_is_said_before_anything_starts(
 def test_ray_is_asked_for_by_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+    for module in ("ray", "ray.train"):  # the part too: another test may have loaded it
+        monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "fugu.cli.ray_ranks", raising=False)
     args = ["train", "bandit", "--cluster", "ray", "--nproc", "2", "--run.folder", str(tmp_path)]
     assert main(args) == 1
