@@ -105,7 +105,12 @@ ACROBOT = Lesson("Acrobot-v1", 500_000, SERIAL, judged_on="Acrobot-v1")
 HOPPER = Lesson("Hopper-v5", 1_000_000, MUJOCO, judged_on="Hopper-v5")
 PENDULUM = Lesson("InvertedPendulum-v5", 1_000_000, MUJOCO, judged_on="InvertedPendulum-v5")
 MASKED = Lesson("learning_envs:MaskedCartPole", 500_000, {**SERIAL, "policy": {"core": "lstm"}})
-STALE = Lesson("cartpole", 500_000, {"train": {"learning_rate": 0.006}}, stale_actor)
+STALE = Lesson(
+    "cartpole",
+    1_000_000,
+    {"train": {"learning_rate": 0.006, "first_ratios": "measured"}},
+    stale_actor,
+)
 PASSWORD = Lesson(
     "password",
     300_000,

@@ -57,13 +57,18 @@ def filled(space: AgentGroup, policy: Policy, spoil: float | None) -> Segments:
 
 
 def updated(
-    action: Any, cfg: PPOConfig, spoil: float | None = None, core: Any = "none"
+    action: Any,
+    cfg: PPOConfig,
+    spoil: float | None = None,
+    core: Any = "none",
+    age: float = 0.0,
 ) -> tuple[list[torch.Tensor], dict[str, float]]:
     """The weights after an update."""
     torch.manual_seed(0)
     space = group(action)
     policy = make_policy(space, PolicyConfig(hidden_size=16, core=core))
     segments = filled(space, policy, spoil)
+    segments.log_probabilities += age
     optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
     learner = PPO(policy, optimiser, cfg, np.random.default_rng(1))
     told = learner.update(segments, 0.0)
@@ -113,6 +118,29 @@ def test_advantages_are_computed_anew_with_the_ratios_written_back(
     assert (ratios[0] == 1).all()
     assert (ratios[1] != 1).any()
     assert not np.array_equal(seen[0][1], seen[1][1])
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_first_ratios_are_those_of_the_policy_as_it_is(
+    action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fugu.algos.ppo as module
+
+    seen: list[Any] = []
+    compute = module.compute_advantages
+
+    def noted(*args: Any, **named: Any) -> Any:
+        seen.append((named["ratios"].copy(), named["valid"]))
+        return compute(*args, **named)
+
+    monkeypatch.setattr(module, "compute_advantages", noted)
+    for age in (0.0, 0.5):  # by which actions were likelier when they were drawn
+        seen.clear()
+        cfg = replace(CONFIG, first_ratios="measured", microbatch=2 * HORIZON)
+        updated(ACTIONS[action], cfg, age=age)
+        ratios, valid = seen[0]
+        np.testing.assert_allclose(ratios[valid], np.exp(-age), rtol=1e-5)
+        assert (ratios[~valid] == 1).all()
 
 
 @pytest.mark.parametrize("priorities", ["corrected", "published"])

@@ -43,9 +43,10 @@ def observations_of(*shape: int) -> torch.Tensor:
     return torch.from_numpy(rows)
 
 
+@pytest.mark.parametrize("critic", ["shared", "own"])
 @pytest.mark.parametrize("core", CORES)
-def test_segments_equal_steps(core: Any) -> None:
-    policy = policy_of(core=core, num_critics=2)
+def test_segments_equal_steps(core: Any, critic: Any) -> None:
+    policy = policy_of(core=core, num_critics=2, critic=critic)
     observations, resets = observations_of(4, 12), torch.rand(4, 12) < 0.2
     state = policy.initial_state(4)
     assert state.shape == (4, policy.state_size)
@@ -61,9 +62,10 @@ def test_segments_equal_steps(core: Any) -> None:
         torch.testing.assert_close(values[:, t], step_values, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("critic", ["shared", "own"])
 @pytest.mark.parametrize("core", CORES)
-def test_every_parameter_learns(core: Any) -> None:
-    policy = policy_of(core=core, continuous="tanh")
+def test_every_parameter_learns(core: Any, critic: Any) -> None:
+    policy = policy_of(core=core, continuous="tanh", critic=critic)
     observations, resets = observations_of(4, 6), torch.zeros(4, 6, dtype=torch.bool)
     params, values = policy.forward_segments(observations, policy.initial_state(4), resets)
     samples, _ = policy.distribution.sample(params.flatten(0, 1), None, np.random.default_rng(0))
@@ -74,6 +76,28 @@ def test_every_parameter_learns(core: Any) -> None:
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert (parameter.grad != 0).any(), name
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_critic_of_its_own_shares_nothing(core: Any) -> None:
+    policy = policy_of(core=core, num_critics=2, critic="own")
+    resets = torch.zeros(3, 4, dtype=torch.bool)
+    params, values = policy.forward_segments(observations_of(3, 4), policy.initial_state(3), resets)
+    reached: list[set[str]] = []
+    for outputs in (params, values):
+        policy.zero_grad()
+        (outputs - 1).square().sum().backward(retain_graph=True)
+        reached.append(
+            {n for n, p in policy.named_parameters() if p.grad is not None and p.grad.any()}
+        )
+    assert reached[0] | reached[1] == {name for name, _ in policy.named_parameters()}
+    assert not reached[0] & reached[1]
+
+
+def test_a_critic_of_its_own_does_not_go_with_ones_own_parts() -> None:
+    cfg = PolicyConfig(critic="own")
+    with pytest.raises(UsageError, match="given 'own' with your own decoder"):
+        make_policy(group_of(OBSERVATION, ACTION), cfg, decoder=nn.Linear(128, 8))
 
 
 def test_the_heads_are_one_layer_that_begins_small_for_actions() -> None:

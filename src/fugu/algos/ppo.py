@@ -58,6 +58,9 @@ class PPOConfig:
     """The most that a ratio weighs a step's own error."""
     c_clip: float = 1.0
     """The most that a ratio weighs the trace."""
+    first_ratios: Literal["one", "measured"] = "one"
+    """The ratios that an update begins with: 1, as published, or what the policy says of its rows
+    now, for a forward pass more; rows that are older than the policy need it."""
     clip: float = 0.2
     """How far a ratio may go from 1 before it is cut."""
     value_clip: float = 0.2
@@ -206,6 +209,8 @@ class PPO:
         if cfg.best_episodes:
             self._best.offer(segments, rows)
         ratios = np.ones(data.valid.shape, np.float32)
+        if cfg.first_ratios == "measured":
+            self._measure(data, ratios)
         parts = cfg.parts(usual)
         size = usual // parts
         sums: dict[str, list[Tensor]] = {}
@@ -281,6 +286,22 @@ class PPO:
 
     # ------------------------------------------------------------------ the update
 
+    @torch.no_grad()
+    def _measure(self, data: Rows, ratios: NDArray[np.float32]) -> None:
+        """Write the ratios of the policy as it is."""
+        every = np.arange(ratios.shape[1])
+        nothing = np.zeros((data.critics, *ratios.shape), np.float32)
+        rows_at_once = self._rows_at_once(data)
+        for begin in range(0, len(every), rows_at_once):
+            part = every[begin : begin + rows_at_once]
+            weights = np.ones(len(part), np.float32)
+            batch = data.minibatch(part, weights, nothing[0][:, part], nothing)
+            new = ppo_loss(self.policy, batch, PpoLossConfig(), 1.0).ratios
+            ratios[:, part] = new.view(-1, self.cfg.horizon).cpu().numpy().T
+
+    def _rows_at_once(self, data: Rows) -> int:
+        return max(1, (self.cfg.microbatch or data.steps_at_once) // self.cfg.horizon)
+
     def _choose(
         self,
         advantages: NDArray[np.float32],
@@ -342,7 +363,7 @@ class PPO:
         )
         self.optimiser.zero_grad(set_to_none=True)
         totals: Metrics = dict.fromkeys(SUMS, torch.zeros((), dtype=torch.float64))
-        rows_at_once = max(1, (cfg.microbatch or data.steps_at_once) // cfg.horizon)
+        rows_at_once = self._rows_at_once(data)
         for begin in range(0, len(chosen), rows_at_once):
             part = slice(begin, begin + rows_at_once)
             batch = self._batch(data, chosen[part], weights[part], merits[:, part], advantages)
@@ -413,6 +434,11 @@ class Rows:
         self._valid_rows = np.ascontiguousarray(self.valid.T)
         self._log_rows = np.ascontiguousarray(segments.log_probabilities[:, own].T)
         self._value_rows = np.ascontiguousarray(self._values[:, :-1].T)  # critics last
+
+    @property
+    def critics(self) -> int:
+        """How many there are."""
+        return len(self._signals)
 
     @property
     def steps_at_once(self) -> int:

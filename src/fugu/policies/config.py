@@ -34,6 +34,9 @@ class PolicyConfig:
     observations that are sequences, with a KV cache."""
     window: int = 64
     """Observations that the transformer looks back on, the present one included."""
+    critic: Literal["shared", "own"] = "shared"
+    """Whether values come of the network that actions come of, or of one like it: slower, and
+    better where values are hard to learn, as in MuJoCo."""
     continuous: Continuous = "clipped"
     """How numbers come within their bounds: cut off there, or squashed by a tanh."""
     log_std: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
 from fugu.policies.scale import RunningScale
 from fugu.policies.tokens import make_token_parts
+from fugu.policies.twins import TwinCore, TwinEncoder, TwinHead
 from fugu.policies.unpack import torch_dtype
 
 Device: TypeAlias = torch.device | str | None
@@ -191,6 +193,14 @@ def make_policy(
     """
     distribution = ActionDistribution(group.action_layout, cfg.continuous)
     layout = group.observation_layout
+    if cfg.critic == "own" and num_critics:
+        for name, part in (("encoder", encoder), ("core", core), ("decoder", decoder)):
+            if part is not None:
+                raise UsageError(
+                    f"policy.critic: given 'own' with your own {name}, of which there is one; "
+                    "allowed: 'shared'."
+                )
+        encoder, core, decoder = _make_twins(group, cfg, distribution.num_outputs, num_critics)
     if cfg.core == "tokens" and encoder is None and core is None:
         encoder, core = make_token_parts(layout, cfg.hidden_size, cfg.layers)
     if encoder is None:
@@ -210,6 +220,23 @@ def make_policy(
             f"{outputs} for the actions and {num_critics} for the critics."
         )
     return Policy(encoder, core, decoder, distribution, num_critics, cfg.log_std, cfg.precision)
+
+
+def _make_twins(
+    group: AgentGroup, cfg: PolicyConfig, outputs: int, critics: int
+) -> tuple[TwinEncoder, TwinCore, TwinHead]:
+    """Parts of an actor and of a critic that share nothing."""
+    alone = replace(cfg, critic="shared")
+    actor, critic = (make_policy(group, alone, 0), make_policy(group, alone, 0))
+    heads = [
+        make_head(actor.core.output_size, outputs, 0),
+        make_head(critic.core.output_size, 0, critics),
+    ]
+    return (
+        TwinEncoder(actor.encoder, critic.encoder),
+        TwinCore(actor.core, critic.core),
+        TwinHead(*heads),
+    )
 
 
 def make_head(hidden_size: int, outputs: int, critics: int) -> nn.Linear:
