@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
 from fugu.algos.ppo import PPO, PPOConfig
+from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
@@ -19,7 +20,7 @@ from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout
 
 AGENTS, HORIZON = 8, 6
-CONFIG = PPOConfig(horizon=HORIZON, epochs=2, minibatches=2, microbatch=10_000)
+CONFIG = PPOConfig(horizon=HORIZON, epochs=2, minibatches=2, microbatch=10_000, draw="rows")
 
 
 def group(action: Any) -> AgentGroup:
@@ -82,28 +83,59 @@ ACTIONS = {
 }
 
 
-@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize(("core", "draw"), [("none", "rows"), ("none", "steps"), ("lstm", "rows")])
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("spoil", [np.nan, np.inf])
-def test_broken_steps_change_no_weight_by_a_bit(action: str, core: str, spoil: float) -> None:
-    clean, _ = updated(ACTIONS[action], CONFIG, 0.0, core)
-    spoiled, told = updated(ACTIONS[action], CONFIG, spoil, core)
+def test_broken_steps_change_no_weight_by_a_bit(
+    action: str, core: str, draw: Any, spoil: float
+) -> None:
+    cfg = replace(CONFIG, draw=draw)
+    clean, _ = updated(ACTIONS[action], cfg, 0.0, core)
+    spoiled, told = updated(ACTIONS[action], cfg, spoil, core)
     assert all(torch.equal(a, b) for a, b in zip(clean, spoiled, strict=True))
     assert all(np.isfinite(value) for value in told.values())
 
 
+@pytest.mark.parametrize("draw", ["rows", "steps"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_parts_of_a_minibatch_add_up_to_it(action: str) -> None:
-    whole, _ = updated(ACTIONS[action], CONFIG)
-    parts, _ = updated(ACTIONS[action], replace(CONFIG, microbatch=HORIZON))
+def test_parts_of_a_minibatch_add_up_to_it(action: str, draw: Any) -> None:
+    whole, _ = updated(ACTIONS[action], replace(CONFIG, draw=draw))
+    parts, _ = updated(ACTIONS[action], replace(CONFIG, draw=draw, microbatch=HORIZON))
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_all_steps_teach_what_all_rows_teach(action: str) -> None:
+    cfg = replace(CONFIG, epochs=3, minibatches=1)
+    rows, told = updated(ACTIONS[action], cfg)
+    steps, also = updated(ACTIONS[action], replace(cfg, draw="steps"))
+    for one, other in zip(rows, steps, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert told == pytest.approx(also, rel=1e-4, abs=1e-6)
+
+
+def test_steps_are_drawn_where_rows_are_few_and_nothing_is_remembered() -> None:
+    assert PPOConfig(minibatches=4).draws_steps(63, 0)
+    assert not PPOConfig(minibatches=4).draws_steps(64, 0)
+    assert not PPOConfig(minibatches=4).draws_steps(63, 256)
+    assert not PPOConfig(minibatches=4, alpha=0.5).draws_steps(63, 0)
+    auto, _ = updated(ACTIONS["discrete"], replace(CONFIG, draw="auto"))
+    steps, _ = updated(ACTIONS["discrete"], replace(CONFIG, draw="steps"))
+    rows, _ = updated(ACTIONS["discrete"], CONFIG)
+    assert all(torch.equal(a, b) for a, b in zip(auto, steps, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(auto, rows, strict=True))
+
+
+def test_steps_of_a_policy_that_remembers_belong_together() -> None:
+    with pytest.raises(UsageError, match="'steps' with a policy that remembers"):
+        updated(ACTIONS["discrete"], replace(CONFIG, draw="steps"), core="lstm")
 
 
 def test_advantages_are_computed_anew_with_the_ratios_written_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import fugu.algos.ppo as module
+    import fugu.algos.rows as module
 
     seen: list[Any] = []
     compute = module.compute_advantages
@@ -124,7 +156,7 @@ def test_advantages_are_computed_anew_with_the_ratios_written_back(
 def test_first_ratios_are_those_of_the_policy_as_it_is(
     action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fugu.algos.ppo as module
+    import fugu.algos.rows as module
 
     seen: list[Any] = []
     compute = module.compute_advantages

@@ -286,7 +286,7 @@ def test_advantages_of_costs_are_in_their_own_units(monkeypatch: pytest.MonkeyPa
         seen.append(advantages)
         return safe_advantages(advantages, *rest, **named)
 
-    learner = learner_of(CONFIG, 1)
+    learner = learner_of(replace(CONFIG, draw="rows"), 1)
     learner.update(filled(group(1), learner.policy), 0.0)
     divisor = float(learner._divisors[0])
     assert divisor > 2.0  # discounted sums of costs of 1

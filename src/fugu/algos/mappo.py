@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fugu.algos.ppo import PPO, Metrics, Minibatch, PPOConfig, Rows
+from fugu.algos.ppo import PPO, Metrics, PPOConfig
+from fugu.algos.rows import Minibatch, Rows
 from fugu.algos.value_norm import ValueNorm
 from fugu.core.ranks import ALONE, Ranks
 from fugu.data.segments import Segments

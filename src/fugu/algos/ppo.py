@@ -8,7 +8,6 @@ at infinity or ratios at 1 this is GAE; with `alpha` at 0 rows are shuffled and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,16 +20,16 @@ from torch import Tensor, nn
 from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.ppo_loss import fused_ppo_loss
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
+from fugu.algos.rows import Minibatch, Rows, Signal, Steps
 from fugu.core.errors import UsageError
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.segments import Segments
-from fugu.native.advantage import advantages as compute_advantages
 from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.policies.policy import Policy
 
 Metrics = dict[str, Tensor]
+FEW_ROWS = 16  # of a minibatch: what a few rows saw is much alike
 SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")  # of a loss
-MOST_STEPS, MOST_BYTES = 32_768, 64 * 2**20  # of a microbatch, and of what it sees
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,10 @@ class PPOConfig:
     """How often a step is learned from on average, if that is no whole number of epochs."""
     minibatches: int = 4
     """Parts of an epoch; each is one step of the optimiser."""
+    draw: Literal["auto", "rows", "steps"] = "auto"
+    """What minibatches are drawn of: whole rows, or single steps, which are less alike. Auto takes
+    steps where a minibatch would have fewer than 16 rows, if the policy remembers nothing and rows
+    are not preferred."""
     microbatch: int = 0
     """Steps that are computed at a time; gradients of a minibatch's parts are added up. 0: 32,768,
     or as many as see 64 MiB."""
@@ -96,12 +99,18 @@ class PPOConfig:
     best_coefficient: float = 0.1
     """Weight of how unlikely those are, for the mean of their steps."""
 
+    def draws_steps(self, rows: int, state_size: int) -> bool:
+        """Whether minibatches are drawn of steps, for so many rows and numbers remembered."""
+        if self.draw == "auto":
+            return self.alpha == 0 and not state_size and rows < FEW_ROWS * self.minibatches
+        return self.draw == "steps"
+
     def parts(self, rows: int) -> int:
-        """Minibatches of an epoch of so many rows: none is empty."""
+        """Minibatches of an epoch of so many rows or steps: none is empty."""
         return min(self.minibatches, rows)
 
     def optimiser_steps(self, rows: int) -> int:
-        """Minibatches of an update of so many rows."""
+        """Minibatches of an update of so many rows or steps."""
         ratio = self.epochs if self.replay_ratio is None else self.replay_ratio
         return max(1, round(ratio * self.parts(rows)))
 
@@ -115,31 +124,6 @@ class PPOConfig:
         for name in ("gamma", "lambda_"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 0 to 1.")
-
-
-@dataclass(frozen=True)
-class Minibatch:
-    """Rows of segments as tensors, `[rows, horizon, ...]`."""
-
-    observations: Tensor
-    samples: Tensor
-    masks: Tensor | None
-    states: Tensor  # [rows, state]
-    resets: Tensor
-    old_log_probabilities: Tensor
-    old_values: Tensor  # [rows, horizon, critics]
-    advantages: Tensor
-    returns: Tensor  # [rows, horizon, critics]
-    weights: Tensor  # 0 where a step does not count
-
-
-@dataclass(frozen=True)
-class Signal:
-    """What one critic foretells the discounted sums of."""
-
-    numbers: NDArray[np.float32]  # [horizon, rows]
-    gamma: float
-    lambda_: float
 
 
 def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: float) -> PpoLoss:
@@ -192,6 +176,11 @@ class PPO:
         self._ranks = ranks
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self._best = BestEpisodes(cfg.best_episodes)
+        if cfg.draw == "steps" and policy.state_size:
+            raise UsageError(
+                "train.draw: given 'steps' with a policy that remembers, whose steps belong "
+                "together; allowed: 'rows', 'auto'."
+            )
 
     def update(
         self, segments: Segments, progress: float, reward_divisor: float = 1.0
@@ -205,7 +194,10 @@ class PPO:
         """
         cfg, usual = self.cfg, segments.shape.rows
         rows = segments.take() if segments.full or self._ranks.size == 1 else np.arange(0)
-        data = Rows(segments, rows, self._signals(segments, rows, reward_divisor), cfg)
+        signals = self._signals(segments, rows, reward_divisor)
+        steps = cfg.draws_steps(usual, self.policy.state_size)
+        data = (Steps if steps else Rows)(segments, rows, signals, cfg.rho_clip, cfg.c_clip)
+        usual *= cfg.horizon if steps else 1
         if cfg.best_episodes:
             self._best.offer(segments, rows)
         ratios = np.ones(data.valid.shape, np.float32)
@@ -214,11 +206,11 @@ class PPO:
         parts = cfg.parts(usual)
         size = usual // parts
         sums: dict[str, list[Tensor]] = {}
-        order = self._random.permutation(len(rows))
+        order = self._random.permutation(data.count)
         for number in range(cfg.optimiser_steps(usual)):
             advantages = data.advantages(ratios)
             if cfg.alpha == 0 and number % parts == 0 and number:
-                order = self._random.permutation(len(rows))
+                order = self._random.permutation(data.count)
             chosen, weights = self._choose(advantages, data, order, number, size, progress)
             metrics = self._step(data, chosen, weights, advantages, ratios, progress)
             for name, value in metrics.items():
@@ -297,10 +289,10 @@ class PPO:
             weights = np.ones(len(part), np.float32)
             batch = data.minibatch(part, weights, nothing[0][:, part], nothing)
             new = ppo_loss(self.policy, batch, PpoLossConfig(), 1.0).ratios
-            ratios[:, part] = new.view(-1, self.cfg.horizon).cpu().numpy().T
+            ratios[:, part] = new.view(-1, data.length).cpu().numpy().T
 
     def _rows_at_once(self, data: Rows) -> int:
-        return max(1, (self.cfg.microbatch or data.steps_at_once) // self.cfg.horizon)
+        return max(1, (self.cfg.microbatch or data.steps_at_once) // data.length)
 
     def _choose(
         self,
@@ -369,7 +361,7 @@ class PPO:
             batch = self._batch(data, chosen[part], weights[part], merits[:, part], advantages)
             loss, new, metrics = ppo_loss(self.policy, batch, loss_cfg, count)
             loss.backward()  # type: ignore[no-untyped-call]
-            ratios[:, chosen[part]] = new.view(-1, cfg.horizon).cpu().numpy().T
+            ratios[:, chosen[part]] = new.view(-1, data.length).cpu().numpy().T
             for name, value in metrics.items():
                 totals[name] = totals[name] + value.cpu()
         if cfg.best_episodes:
@@ -400,136 +392,3 @@ def standardised(
         return numbers.copy()
     found: NDArray[np.float32] = (numbers - inside.mean) / (np.sqrt(inside.variance) + 1e-8)
     return found
-
-
-def side_by_side(rows: NDArray[np.int64]) -> Any:
-    """The slice that rows are if each follows the one before, else themselves.
-
-    >>> side_by_side(np.array([3, 4, 5])), side_by_side(np.array([3, 5]))
-    (slice(3, 6, None), array([3, 5]))
-    """
-    follow = len(rows) and (np.diff(rows) == 1).all()
-    return slice(int(rows[0]), int(rows[-1]) + 1) if follow else rows
-
-
-class Rows:
-    """The rows of one update; numbers stand time by time, `[horizon, rows]`."""
-
-    def __init__(
-        self,
-        segments: Segments,
-        rows: NDArray[np.int64],
-        signals: list[Signal],
-        cfg: PPOConfig,
-    ) -> None:
-        self._segments, self._rows, self._signals, self._cfg = segments, rows, signals, cfg
-        own = side_by_side(rows)  # nothing is copied then
-        self.valid = segments.valid[:, own]
-        self._values = segments.values[: len(signals), :, own]
-        self._final_values = segments.final_values[: len(signals), :, own]
-        self._terminations = segments.terminations[:, own]
-        self._truncations = segments.truncations[:, own]
-        self._resets = segments.resets(rows)
-        # Row by row, as minibatches take them.
-        self._valid_rows = np.ascontiguousarray(self.valid.T)
-        self._log_rows = np.ascontiguousarray(segments.log_probabilities[:, own].T)
-        self._value_rows = np.ascontiguousarray(self._values[:, :-1].T)  # critics last
-
-    @property
-    def critics(self) -> int:
-        """How many there are."""
-        return len(self._signals)
-
-    @property
-    def steps_at_once(self) -> int:
-        """Steps that are worth computing together; fewer if they see much, for memory's sake."""
-        table = self._segments.observations.table
-        seen = table.shape[-1] * table.element_size()
-        return max(1, min(MOST_STEPS, MOST_BYTES // max(1, seen)))
-
-    def advantages(self, ratios: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Of all rows for each critic, with these ratios: `[critics, horizon, rows]`."""
-        out = np.empty((len(self._signals), *self.valid.shape), np.float32)
-        for i, signal in enumerate(self._signals):
-            compute_advantages(
-                signal.numbers,
-                self._values[i],
-                self._final_values[i],
-                self._terminations,
-                self._truncations,
-                gamma=signal.gamma,
-                lambda_=signal.lambda_,
-                rho_clip=self._cfg.rho_clip,
-                c_clip=self._cfg.c_clip,
-                ratios=ratios,
-                valid=self.valid,
-                out=out[i],
-            )
-        return out
-
-    def minibatch(
-        self,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        merits: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-    ) -> Minibatch:
-        """Some of the rows as tensors."""
-        segments, rows = self._segments, self._rows[chosen]
-        masks = segments.masks[rows] if segments.masks.shape[-1] else None
-        if masks is not None and masks.all():
-            masks = None
-        values = self._value_rows[chosen]
-        observations, samples = segments.observations.read(rows), segments.samples[rows]
-        valid = self._valid_rows[chosen]
-        broken = ~valid
-        if broken.any():  # what is not a number there must not reach a weight as 0 times itself
-            observations[torch.from_numpy(broken)] = 0
-            samples[broken] = 0
-        device = observations.device
-
-        def there(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(array).to(device, non_blocking=True)
-
-        return Minibatch(
-            observations=observations,
-            samples=there(samples),
-            masks=None if masks is None else there(masks),
-            states=there(segments.states[rows]),
-            resets=torch.from_numpy(self._resets[chosen]),
-            old_log_probabilities=there(self._log_rows[chosen]),
-            old_values=there(values),
-            advantages=there(np.ascontiguousarray(merits.T, np.float32)),
-            returns=there(advantages[:, :, chosen].T + values),
-            weights=there(valid * weights[:, None]),
-        )
-
-    def targets(
-        self, chosen: NDArray[np.int64], advantages: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """What the critics should say of some rows, `[critics, horizon, rows]`."""
-        found: NDArray[np.float32] = advantages[:, :, chosen] + self._values[:, :-1, chosen]
-        return found
-
-    def observations(self) -> Tensor:
-        """Of all steps that count, `[steps, size]`."""
-        seen = self._segments.observations.read(self._rows)
-        return seen[torch.from_numpy(self.valid.T).to(seen.device)]
-
-    def returns(self) -> NDArray[np.float32]:
-        """What each critic should have said, `[critics, horizon, rows]`."""
-        ones = np.ones(self.valid.shape, np.float32)
-        found: NDArray[np.float32] = self.advantages(ones) + self._values[:, :-1]
-        return found
-
-    def explained_variances(
-        self, returns: NDArray[np.float32], ranks: Ranks = ALONE
-    ) -> list[float]:
-        """How much of the returns each critic told; 1: all, 0: no more than their mean."""
-        found = []
-        for critic, values in zip(returns, self._values[:, :-1], strict=True):
-            inside = critic[self.valid]
-            spread = float(ranks.moments(moments_of(inside)).variance)
-            error = float(ranks.moments(moments_of(inside - values[self.valid])).variance)
-            found.append(1 - error / spread if spread > 1e-12 else math.nan)
-        return found

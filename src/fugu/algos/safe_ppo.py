@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from fugu.algos.multipliers import LagrangeMultiplier, Multiplier, PidMultiplier
-from fugu.algos.ppo import PPO, PPOConfig, Rows, Signal, standardised
+from fugu.algos.ppo import PPO, PPOConfig, standardised
+from fugu.algos.rows import Rows, Signal
 from fugu.core.errors import UsageError
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.episode_costs import by_constraint

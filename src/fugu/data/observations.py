@@ -49,9 +49,9 @@ class Observations:
         else:
             options: dict[str, Any] = {"device": home, "pin_memory": self._pinned}
             self.table = torch.zeros(shape, dtype=self._dtype, **options)
-        self._row = shape[1:]
+        self._row = shape[1:]  # steps, and numbers of each
         self._cells = self.table.view(torch.uint8)  # every dtype is copied alike
-        self._rows = self._cells.view(shape[0], -1)
+        self._rows, self._steps = self._cells.flatten(1), self._cells.flatten(0, 1)
         self.array: NDArray[Any] | None = self.table.numpy() if home.type == "cpu" else None
 
     def write(self, rows: Any, times: Any, seen: NDArray[Any], on_device: Any = None) -> None:
@@ -66,14 +66,16 @@ class Observations:
         places = [self._index(part) for part in (rows, times)]
         self._cells[places[0], places[1]] = given.to(self._device).view(torch.uint8)
 
-    def read(self, rows: NDArray[np.int64]) -> Tensor:
-        """Some rows, `[rows, horizon, size]`, on the policy's device."""
-        index = torch.from_numpy(rows).to(self.table.device)
-        size = (len(rows), self._rows.shape[1])
+    def read(self, rows: NDArray[np.int64], times: NDArray[np.int64] | None = None) -> Tensor:
+        """Some rows, `[rows, horizon, size]`, or one step of each, on the policy's device."""
+        horizon, size = self._row
+        cells, length = (self._rows, horizon) if times is None else (self._steps, 1)
+        places = rows if times is None else rows * horizon + times
+        index = torch.from_numpy(places).to(self.table.device)
         options: dict[str, Any] = {"device": self.table.device, "pin_memory": self._pinned}
-        out = torch.empty(size, dtype=torch.uint8, **options)
-        torch.index_select(self._rows, 0, index, out=out)
-        found = out.view(self._dtype).view(len(rows), *self._row)
+        out = torch.empty((len(rows), cells.shape[1]), dtype=torch.uint8, **options)
+        torch.index_select(cells, 0, index, out=out)
+        found = out.view(self._dtype).view(len(rows), length, size)
         return found.to(self._device, non_blocking=True)
 
     def _index(self, part: Any) -> Any:

@@ -1,0 +1,234 @@
+"""What an update learns from: rows of segments, drawn whole or step by step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fugu.core.ranks import ALONE, Ranks, moments_of
+from fugu.data.segments import Segments
+from fugu.native.advantage import advantages as compute_advantages
+
+MOST_STEPS, MOST_BYTES = 32_768, 64 * 2**20  # of a microbatch, and of what it sees
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """Rows of segments as tensors, `[rows, horizon, ...]`."""
+
+    observations: Tensor
+    samples: Tensor
+    masks: Tensor | None
+    states: Tensor  # [rows, state]
+    resets: Tensor
+    old_log_probabilities: Tensor
+    old_values: Tensor  # [rows, horizon, critics]
+    advantages: Tensor
+    returns: Tensor  # [rows, horizon, critics]
+    weights: Tensor  # 0 where a step does not count
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What one critic foretells the discounted sums of."""
+
+    numbers: NDArray[np.float32]  # [horizon, rows]
+    gamma: float
+    lambda_: float
+
+
+def side_by_side(rows: NDArray[np.int64]) -> Any:
+    """The slice that rows are if each follows the one before, else themselves.
+
+    >>> side_by_side(np.array([3, 4, 5])), side_by_side(np.array([3, 5]))
+    (slice(3, 6, None), array([3, 5]))
+    """
+    follow = len(rows) and (np.diff(rows) == 1).all()
+    return slice(int(rows[0]), int(rows[-1]) + 1) if follow else rows
+
+
+class Rows:
+    """The rows of one update; numbers stand time by time, `[horizon, rows]`.
+
+    Args:
+        segments: Whose.
+        rows: Which; all of them are complete.
+        signals: Of the critics.
+        rho_clip: The most that a ratio weighs a step's own error.
+        c_clip: The most that a ratio weighs the trace.
+
+    Attributes:
+        valid: Steps that count.
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        rows: NDArray[np.int64],
+        signals: list[Signal],
+        rho_clip: float,
+        c_clip: float,
+    ) -> None:
+        self._segments, self._rows, self._signals = segments, rows, signals
+        self._rho_clip, self._c_clip = rho_clip, c_clip
+        own = side_by_side(rows)  # nothing is copied then
+        self._valid = segments.valid[:, own]
+        self._values = segments.values[: len(signals), :, own]
+        self._final_values = segments.final_values[: len(signals), :, own]
+        self._terminations = segments.terminations[:, own]
+        self._truncations = segments.truncations[:, own]
+        self._resets = segments.resets(rows)
+        # Row by row, as minibatches take them.
+        self._valid_rows = np.ascontiguousarray(self._valid.T)
+        self._log_rows = np.ascontiguousarray(segments.log_probabilities[:, own].T)
+        self._value_rows = np.ascontiguousarray(self._values[:, :-1].T)  # critics last
+        self.valid: NDArray[np.bool_] = self._as_drawn(self._valid)
+
+    @property
+    def length(self) -> int:
+        """Steps of what is drawn."""
+        return int(self.valid.shape[0])
+
+    @property
+    def count(self) -> int:
+        """How many there are to draw from."""
+        return int(self.valid.shape[1])
+
+    @property
+    def critics(self) -> int:
+        """How many there are."""
+        return len(self._signals)
+
+    @property
+    def steps_at_once(self) -> int:
+        """Steps that are worth computing together; fewer if they see much, for memory's sake."""
+        table = self._segments.observations.table
+        seen = table.shape[-1] * table.element_size()
+        return max(1, min(MOST_STEPS, MOST_BYTES // max(1, seen)))
+
+    def advantages(self, ratios: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Of all rows for each critic, with these ratios: `[critics, horizon, rows]`."""
+        out = np.empty((self.critics, *self._valid.shape), np.float32)
+        for i, signal in enumerate(self._signals):
+            compute_advantages(
+                signal.numbers,
+                self._values[i],
+                self._final_values[i],
+                self._terminations,
+                self._truncations,
+                gamma=signal.gamma,
+                lambda_=signal.lambda_,
+                rho_clip=self._rho_clip,
+                c_clip=self._c_clip,
+                ratios=ratios.reshape(self._valid.shape),
+                valid=self._valid,
+                out=out[i],
+            )
+        return self._as_drawn(out)
+
+    def minibatch(
+        self,
+        chosen: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        merits: NDArray[np.float32],
+        advantages: NDArray[np.float32],
+    ) -> Minibatch:
+        """Some of the rows as tensors."""
+        segments, (mine, times) = self._segments, self._places(chosen)
+        rows = self._rows[mine]
+        masks = _at(segments.masks, rows, times) if segments.masks.shape[-1] else None
+        if masks is not None and masks.all():
+            masks = None
+        values = _at(self._value_rows, mine, times)
+        observations = segments.observations.read(rows, times)
+        samples = _at(segments.samples, rows, times)
+        valid = _at(self._valid_rows, mine, times)
+        broken = ~valid
+        if broken.any():  # what is not a number there must not reach a weight as 0 times itself
+            observations[torch.from_numpy(broken)] = 0
+            samples[broken] = 0
+        device = observations.device
+
+        def there(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(device, non_blocking=True)
+
+        return Minibatch(
+            observations=observations,
+            samples=there(samples),
+            masks=None if masks is None else there(masks),
+            states=there(segments.states[rows]),
+            resets=torch.from_numpy(_at(self._resets, mine, times)),
+            old_log_probabilities=there(_at(self._log_rows, mine, times)),
+            old_values=there(values),
+            advantages=there(np.ascontiguousarray(merits.T, np.float32)),
+            returns=there(advantages[:, :, chosen].T + values),
+            weights=there(valid * weights[:, None]),
+        )
+
+    def targets(
+        self, chosen: NDArray[np.int64], advantages: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """What the critics should say of some rows, `[critics, horizon, rows]`."""
+        found: NDArray[np.float32] = advantages[:, :, chosen] + self._said[:, :, chosen]
+        return found
+
+    def observations(self) -> Tensor:
+        """Of all steps that count, `[steps, size]`."""
+        seen = self._segments.observations.read(self._rows)
+        return seen[torch.from_numpy(self._valid_rows).to(seen.device)]
+
+    def returns(self) -> NDArray[np.float32]:
+        """What each critic should have said, `[critics, horizon, rows]`."""
+        ones = np.ones(self.valid.shape, np.float32)
+        found: NDArray[np.float32] = self.advantages(ones) + self._said
+        return found
+
+    def explained_variances(
+        self, returns: NDArray[np.float32], ranks: Ranks = ALONE
+    ) -> list[float]:
+        """How much of the returns each critic told; 1: all, 0: no more than their mean."""
+        found = []
+        for critic, values in zip(returns, self._said, strict=True):
+            inside = critic[self.valid]
+            spread = float(ranks.moments(moments_of(inside)).variance)
+            error = float(ranks.moments(moments_of(inside - values[self.valid])).variance)
+            found.append(1 - error / spread if spread > 1e-12 else math.nan)
+        return found
+
+    # ------------------------------------------------------------------ what is drawn
+
+    @property
+    def _said(self) -> NDArray[np.float32]:
+        """What critics said, `[critics, horizon, rows]`."""
+        return self._as_drawn(self._values[:, :-1])
+
+    def _as_drawn(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Numbers `[..., horizon, rows]` as `[..., length, count]`."""
+        return numbers
+
+    def _places(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
+        """Which rows were chosen, and which of their steps; None: all."""
+        return chosen, None
+
+
+class Steps(Rows):
+    """The same, each step of it a row of its own: for policies that remember nothing."""
+
+    def _as_drawn(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        return numbers.reshape(*numbers.shape[:-2], 1, -1)
+
+    def _places(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
+        rows = max(1, len(self._rows))
+        return chosen % rows, chosen // rows
+
+
+def _at(table: NDArray[Any], rows: NDArray[np.int64], times: Any) -> NDArray[Any]:
+    """What a table `[rows, horizon, ...]` has there, `[chosen, length, ...]`."""
+    found: NDArray[Any] = table[rows] if times is None else table[rows, times][:, None]
+    return found
