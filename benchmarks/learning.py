@@ -81,29 +81,11 @@ def without(lesson: Lesson, circumstance: Any = None, **changes: Settings) -> Le
 
 
 SERIAL = {"vec": {"num_envs": 64, "backend": "serial"}}
-MUJOCO = {
-    "vec": {"num_envs": 16, "backend": "process", "num_workers": 2},
-    "train": {
-        "horizon": 128,
-        "epochs": 5,
-        "minibatches": 8,
-        "learning_rate": 0.001,
-        "gamma": 0.995,
-        "entropy_coefficient": 0.0,
-        "value_loss": "mse",
-    },
-    "policy": {
-        "layers": 2,
-        "hidden_size": 128,
-        "activation": "tanh",
-        "normalise": True,
-        "log_std": -0.5,
-    },
-}
+MUJOCO: Settings = {"preset": "mujoco", "vec": {"backend": "serial"}}
 CARTPOLE = Lesson("CartPole-v1", 200_000, SERIAL, judged_on="CartPole-v1")
 ACROBOT = Lesson("Acrobot-v1", 500_000, SERIAL, judged_on="Acrobot-v1")
-HOPPER = Lesson("Hopper-v5", 1_000_000, MUJOCO, judged_on="Hopper-v5")
-PENDULUM = Lesson("InvertedPendulum-v5", 1_000_000, MUJOCO, judged_on="InvertedPendulum-v5")
+HOPPER = Lesson("Hopper-v5", 500_000, MUJOCO, judged_on="Hopper-v5")
+PENDULUM = Lesson("InvertedPendulum-v5", 300_000, MUJOCO, judged_on="InvertedPendulum-v5")
 MASKED = Lesson("learning_envs:MaskedCartPole", 500_000, {**SERIAL, "policy": {"core": "lstm"}})
 STALE = Lesson(
     "cartpole",

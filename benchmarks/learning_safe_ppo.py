@@ -72,18 +72,10 @@ class Outcome:
     minutes: float
 
 
-MUJOCO: dict[str, Settings] = {
-    "vec": {"num_envs": 16, "backend": "process", "num_workers": 2},
-    "train": {
-        "horizon": 128,
-        "epochs": 10,
-        "minibatches": 16,
-        "learning_rate": 3e-4,
-        "entropy_coefficient": 0.0,
-        "value_loss": "mse",
-        "initial_multiplier": 0.05,
-    },
-    "policy": {"layers": 2, "hidden_size": 64, "activation": "tanh", "normalise": True},
+MUJOCO: dict[str, Any] = {
+    "preset": "mujoco",
+    "vec": {"backend": "serial"},
+    "train": {"initial_multiplier": 0.05},
 }
 # Episodes cost hundreds at first: multipliers that rise fast teach to end them early.
 SLOW: Settings = {

@@ -23,7 +23,7 @@ Train a policy on an environment: a native name (breakout), a Gymnasium id (Cart
 pettingzoo:family/name, velocity:Hopper-v5, package.module:factory, or the path of a native
 environment.
 
-  --preset NAME      a named set of settings: classic; of Dreamer: cpu, 1m, 12m, 25m to 200m
+  --preset NAME      a named set of settings: classic, mujoco; of Dreamer: cpu, 1m, 12m, 25m to 200m
   --config FILE      a TOML file of settings
   --algo NAME        which algorithm: decision_transformer, dreamer, grpo, mappo, ppo, safe_ppo
   --seed N           root of all chance

@@ -28,6 +28,24 @@ from fugu.policies.policy import Policy
 
 PRESETS: dict[str, Tree] = {
     **DREAMER_PRESETS,
+    "mujoco": {  # bodies that move: numbers in, numbers out, sixteen copies
+        "vec": {"num_envs": 16},
+        "train": {
+            "horizon": 128,
+            "epochs": 10,
+            "minibatches": 32,
+            "learning_rate": 3e-4,
+            "entropy_coefficient": 0.0,
+            "value_loss": "mse",
+        },
+        "policy": {
+            "layers": 2,
+            "hidden_size": 64,
+            "activation": "tanh",
+            "critic": "own",
+            "normalise": True,
+        },
+    },
     "classic": {
         "train": {
             "gamma": 0.99,
