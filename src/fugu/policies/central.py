@@ -96,7 +96,7 @@ class CentralPolicy(Policy):
     ) -> None:
         nn.Module.__init__(self)  # its parts are the actors' and the critics'
         first = actors[0]
-        self.sight, self._reads_names, self._short = sight, reads_names, first._short
+        self.sight, self.reads_names, self._short = sight, reads_names, first._short
         self.actors, self.critics = nn.ModuleList(actors), nn.ModuleList(critics)
         self.distribution, self.log_std = first.distribution, None
         self.num_params, self.num_critics = first.num_params, 1
@@ -172,7 +172,7 @@ class CentralPolicy(Policy):
         return params, values
 
     def _actor_rows(self, rows: Tensor) -> Tensor:
-        if self._reads_names:
+        if self.reads_names:
             return rows[:, : self.sight.actor_size]
         return self.sight.read(rows, self.sight.own)
 

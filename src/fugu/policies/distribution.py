@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,13 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.native.sampling import sample_categorical, sample_normal
-from fugu.policies.action_rows import RowWriter
 from fugu.policies.config import Continuous
 from fugu.spaces import Layout
+from fugu.spaces.action_sampler import ActionSampler, Floats, log_slope
 
 Array: TypeAlias = Tensor | NDArray[Any]
-Floats = NDArray[np.float32]
 
 HALF_LOG_TAU = math.log(2 * math.pi) / 2
 # The logit of what a mask forbids: so low that its probability is exactly 0, and finite, so that
@@ -59,6 +56,7 @@ class ActionDistribution(nn.Module):
         num_samples: Numbers in a row of samples.
         num_choices: Logits in a row, which is the width of a mask.
         num_continuous: Continuous dimensions.
+        sampler: What draws actions and writes them as rows, without torch.
 
     >>> from gymnasium import spaces
     >>> layout = Layout.of(spaces.Dict(go=spaces.Discrete(3, start=7), to=spaces.Box(-1, 1, (2,))))
@@ -76,36 +74,25 @@ class ActionDistribution(nn.Module):
     def __init__(self, layout: Layout, continuous: Continuous = "clipped") -> None:
         super().__init__()
         self.layout = layout
-        self._writer = RowWriter(layout, squash=continuous == "tanh")
-        counts = [count for choice in self._writer.choices for count in choice.counts]
-        self._counts = np.array(counts, np.int64)
-        self._runs = _runs(counts)
-        self.num_choices, self.num_heads = sum(counts), len(counts)
-        self.num_samples = self._writer.num_samples
-        self.num_continuous = self.num_samples - self.num_heads
-        self.num_outputs = self.num_choices + self.num_continuous
-        self.num_params = self.num_outputs + self.num_continuous
-        self._set_squashing()
+        self.sampler = sampler = ActionSampler(layout, squash=continuous == "tanh")
+        self._runs = _runs(sampler.choices)
+        self.num_choices, self.num_heads = sampler.num_choices, sampler.num_heads
+        self.num_samples, self.num_continuous = sampler.num_samples, sampler.num_continuous
+        self.num_outputs, self.num_params = sampler.num_outputs, sampler.num_params
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        constants = {"nodes": nodes, "weights": weights / weights.sum()}
+        for name, values in {**constants, "squashed": sampler.squashed}.items():
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32), persistent=False)
 
     @property
     def choices(self) -> list[int]:
         """How many choices each discrete head has."""
-        return [int(count) for count in self._counts]
+        return self.sampler.choices
 
     @property
     def squashes(self) -> bool:
         """Whether a dimension is squashed; all are plain normals otherwise."""
-        return bool(self._squashed.any())
-
-    def _set_squashing(self) -> None:
-        squashed = [part.squashed for part in self._writer.numbers]
-        halves = [part.half[part.squashed] for part in self._writer.numbers]
-        self._squashed = np.concatenate([np.zeros(0, np.bool_), *squashed])
-        self._log_scale = float(sum(np.log(half).sum() for half in halves))
-        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        constants = {"nodes": nodes, "weights": weights / weights.sum(), "squashed": self._squashed}
-        for name, values in constants.items():
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float32), persistent=False)
+        return self.sampler.squashes
 
     # ------------------------------------------------------------------ acting
 
@@ -117,57 +104,19 @@ class ActionDistribution(nn.Module):
         greedy: bool = False,
         live: Array | None = None,
     ) -> tuple[Floats, Floats]:
-        """Actions and their log-probabilities.
-
-        The same generator gives the same actions, and row i's depend on nothing but row i.
-
-        Args:
-            params: `[batch, num_params]`
-            masks: Which choices are allowed, `[batch, num_choices]`; all, if missing.
-            random: Where chance comes from.
-            greedy: Take the most probable choices, and the means.
-            live: Rows that act, `[batch]`; others are not looked at and get zeros.
-
-        Returns:
-            samples `[batch, num_samples]` and log-probabilities `[batch]`.
-
-        Raises:
-            UsageError: If a live row has params that are not finite, or a mask that allows nothing.
-        """
+        """Actions and their log-probabilities: `ActionSampler.sample`, of tensors too."""
         table = _array(params, np.float32)
+        allowed = None if masks is None else _array(masks, np.bool_)
         alive = None if live is None else _array(live, np.bool_)
-        batch, choices, outputs = len(table), self.num_choices, self.num_outputs
-        samples = np.zeros((batch, self.num_samples), np.float32)
-        log_probs = np.zeros(batch, np.float32)
-        if not batch:  # the kernels take no empty arrays
-            return samples, log_probs
-        if self.num_heads:
-            uniforms = None if greedy else random.random((batch, self.num_heads), np.float32)
-            allowed = None if masks is None else _array(masks, np.bool_)
-            logits = np.ascontiguousarray(table[:, :choices])
-            chosen = sample_categorical(logits, self._counts, uniforms, masks=allowed, live=alive)
-            samples[:, : self.num_heads] = chosen.actions
-            log_probs += chosen.log_probabilities
-        if self.num_continuous:
-            means, log_stds = table[:, choices:outputs], table[:, outputs:]
-            noise = None if greedy else random.standard_normal(means.shape, np.float32)
-            means, log_stds = np.ascontiguousarray(means), np.ascontiguousarray(log_stds)
-            drawn = sample_normal(means, log_stds, noise, live=alive)
-            samples[:, self.num_heads :] = drawn.actions
-            log_probs += drawn.log_probabilities
-            if self._squashed.any():
-                slopes = _log_slope(drawn.actions[:, self._squashed].astype(np.float64), _softplus)
-                slope = slopes.sum(-1) + self._log_scale
-                log_probs -= (slope if alive is None else slope * alive).astype(np.float32)
-        return samples, log_probs
+        return self.sampler.sample(table, allowed, random, greedy, alive)
 
     def to_rows(self, samples: Array) -> NDArray[Any]:
         """What the environment is given, `[batch, layout.size]`, of samples `[batch, numbers]`."""
-        return self._writer.write(_array(samples, np.float32))
+        return self.sampler.to_rows(_array(samples, np.float32))
 
     def to_samples(self, rows: NDArray[Any]) -> Floats:
         """Samples `[batch, numbers]` of which `to_rows` makes these rows `[batch, layout.size]`."""
-        return self._writer.read(rows)
+        return self.sampler.to_samples(rows)
 
     # ------------------------------------------------------------------ learning
 
@@ -221,13 +170,13 @@ class ActionDistribution(nn.Module):
         deviations = (raw - means) * torch.exp(-log_stds)
         log_probs = (-0.5 * deviations.square() - log_stds - HALF_LOG_TAU).sum(-1)
         entropies = (log_stds + (0.5 + HALF_LOG_TAU)).sum(-1)
-        if self._squashed.any():
+        if self.squashes:
             softplus = nn.functional.softplus
-            slopes = _log_slope(raw, softplus)
-            log_probs = log_probs - (slopes * self.squashed).sum(-1) - self._log_scale
+            slopes = log_slope(raw, softplus)
+            log_probs = log_probs - (slopes * self.squashed).sum(-1) - self.sampler.log_scale
             spread = means.unsqueeze(-1) + log_stds.exp().unsqueeze(-1) * self.nodes
-            expected = (_log_slope(spread, softplus) * self.weights).sum(-1)  # [..., dims]
-            entropies = entropies + (expected * self.squashed).sum(-1) + self._log_scale
+            expected = (log_slope(spread, softplus) * self.weights).sum(-1)  # [..., dims]
+            entropies = entropies + (expected * self.squashed).sum(-1) + self.sampler.log_scale
         return log_probs, entropies
 
 
@@ -245,16 +194,6 @@ def _runs(counts: list[int]) -> list[Run]:
         runs.append(Run(heads, choices, logits, columns))
         logit, column = logit + width, column + heads
     return runs
-
-
-def _log_slope(raw: Any, softplus: Callable[[Any], Any]) -> Any:
-    """log(1 - tanh(raw)^2), with no loss where the tanh is 1 to the last bit."""
-    return 2.0 * (math.log(2.0) - raw - softplus(-2.0 * raw))
-
-
-def _softplus(numbers: NDArray[Any]) -> NDArray[Any]:
-    out: NDArray[Any] = np.logaddexp(0.0, numbers)
-    return out
 
 
 def _array(values: Array, dtype: type[np.generic]) -> NDArray[Any]:

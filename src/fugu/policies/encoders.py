@@ -40,7 +40,7 @@ class AutoEncoder(nn.Module):
 
     def __init__(self, layout: Layout, cfg: PolicyConfig) -> None:
         super().__init__()
-        self._layout = layout
+        self.layout = layout
         self.features = make_features(layout, Reading.of(cfg), cfg.normalise)
         self._check(cfg.encoder)
         initialise(self.features)
@@ -53,7 +53,7 @@ class AutoEncoder(nn.Module):
             constant = torch.ones(len(observations), 1, device=observations.device)
             nothing: Tensor = self.mlp(constant)
             return nothing
-        hidden: Tensor = self.mlp(self.features(unpack(self._layout, observations)))
+        hidden: Tensor = self.mlp(self.features(unpack(self.layout, observations)))
         return hidden
 
     def _check(self, name: str) -> None:
@@ -64,7 +64,7 @@ class AutoEncoder(nn.Module):
             allowed = "a space with an array of two axes or more, the first of which counts items"
         else:
             return
-        given = f"{name!r} for {self._layout.space}"
+        given = f"{name!r} for {self.layout.space}"
         raise UsageError(f"encoder: given {given}; allowed: {allowed}. Take 'auto'.")
 
 

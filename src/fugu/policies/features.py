@@ -48,20 +48,20 @@ class Numbers(Feature):
     def __init__(self, shape: tuple[int, ...], low: Any = 0, span: Any = 1, wide: bool = False):
         super().__init__(math.prod(shape))
         self.scale = None
-        self._rank, self._wide = len(shape), wide
+        self.rank, self.wide = len(shape), wide
         bounds = {"low": np.asarray(low, np.float64).reshape(-1)}
         bounds["span"] = np.maximum(np.asarray(span, np.float64).reshape(-1), 1.0)
-        self._plain = not bounds["low"].any() and bool((bounds["span"] == 1.0).all())
+        self.plain = not bounds["low"].any() and bool((bounds["span"] == 1.0).all())
         for name, values in bounds.items():
             flat = torch.tensor(values, dtype=torch.float32)
             self.register_buffer(name, flat, persistent=False)
 
     def forward(self, tree: Tensor) -> Tensor:
         """`[..., *shape]` to `[..., numbers]`."""
-        flat = flatten(tree, self._rank).to(torch.float32)
-        if self._wide:
+        flat = flatten(tree, self.rank).to(torch.float32)
+        if self.wide:
             flat = flat.sign() * flat.abs().log1p()
-        elif not self._plain:
+        elif not self.plain:
             flat = (flat - self.low) / self.span
         return flat if self.scale is None else self.scale(flat)
 
@@ -78,7 +78,7 @@ class OneHot(Feature):
         size = math.prod(shape)
         every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), size)
         super().__init__(int(every.sum()))
-        self._rank, self._alike = len(shape), bool((every == every[:1]).all())
+        self.rank, self.alike = len(shape), bool((every == every[:1]).all())
         # Each output looks at one number, its owner, and is 1 if that has its value.
         columns = {
             "start": np.broadcast_to(np.asarray(start, np.int64).reshape(-1), size),
@@ -91,9 +91,9 @@ class OneHot(Feature):
 
     def forward(self, tree: Tensor) -> Tensor:
         """`[..., *shape]` to `[..., sum of counts]`."""
-        indices = flatten(tree, self._rank).to(torch.int64) - self.start
+        indices = flatten(tree, self.rank).to(torch.int64) - self.start
         indices = torch.minimum(indices.clamp_min(0), self.counts - 1)
-        if self._alike and self.width:
+        if self.alike and self.width:
             spread = indices.unsqueeze(-1) == self.values[: self.width // indices.shape[-1]]
             return spread.flatten(-2).to(torch.float32)
         return (indices[..., self.owners] == self.values).to(torch.float32)
@@ -109,7 +109,7 @@ class Embedded(Feature):
     def __init__(self, shape: tuple[int, ...], start: Any, counts: Any) -> None:
         size = math.prod(shape)
         super().__init__(size * EMBEDDING)
-        self._rank = len(shape)
+        self.rank = len(shape)
         every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), size)
         starts = np.broadcast_to(np.asarray(start, np.int64).reshape(-1), size)
         offsets = np.cumsum(every) - every
@@ -119,7 +119,7 @@ class Embedded(Feature):
 
     def forward(self, tree: Tensor) -> Tensor:
         """`[..., *shape]` to `[..., numbers * EMBEDDING]`."""
-        indices = flatten(tree, self._rank).to(torch.int64) - self.start
+        indices = flatten(tree, self.rank).to(torch.int64) - self.start
         indices = torch.minimum(indices.clamp_min(0), self.counts - 1)
         embedded: Tensor = self.table(indices + self.offsets)
         return embedded.flatten(-2)
@@ -130,12 +130,12 @@ class Branches(Feature):
 
     def __init__(self, keys: list[Any], children: list[Feature]) -> None:
         super().__init__(sum(child.width for child in children))
-        self._keys = keys
+        self.keys = keys
         self.features = nn.ModuleList(children)
 
     def forward(self, tree: Any) -> Tensor:
         """A tree of `[..., *shape]` to `[..., width]`."""
-        parts = [child(tree[key]) for key, child in zip(self._keys, self.features, strict=True)]
+        parts = [child(tree[key]) for key, child in zip(self.keys, self.features, strict=True)]
         return torch.cat(parts, -1) if parts else torch.empty(0)
 
 
@@ -147,7 +147,7 @@ class Items(Feature):
 
     def __init__(self, key: str, item: Feature, capacity: int) -> None:
         super().__init__(EMBEDDING + 1)
-        self._key, self._capacity = key, capacity
+        self.key, self.capacity = key, capacity
         self.item = item
         self.embed = nn.Linear(max(item.width, 1), EMBEDDING)
         self.places = nn.Parameter(torch.randn(capacity, EMBEDDING) / math.sqrt(EMBEDDING))
@@ -156,11 +156,11 @@ class Items(Feature):
         """`mask` [..., capacity] and items [..., capacity, *shape] to [..., width]."""
         mask = tree["mask"]
         if self.item.width:
-            items = self.embed(self.item(tree[self._key])) + self.places
+            items = self.embed(self.item(tree[self.key])) + self.places
         else:
             items = self.places.expand(*mask.shape, EMBEDDING)
         items = torch.where(mask.unsqueeze(-1), torch.relu(items), 0.0)
-        scale = 1.0 / max(self._capacity, 1)
+        scale = 1.0 / max(self.capacity, 1)
         share = mask.to(torch.float32).sum(-1, keepdim=True) * scale
         return torch.cat([items.sum(-2) * math.sqrt(scale), share], -1)
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from fugu.algos.dreamer.config import DreamerPolicyConfig
 from fugu.algos.dreamer.maths import make_bins, symlog, two_hot_mean
 from fugu.algos.dreamer.rssm import EPSILON, Dense, fill, make_linear
-from fugu.policies.action_rows import RowWriter
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.features import Numbers, make_features
 from fugu.policies.images import Convolution, Feature, ImageShape
 from fugu.policies.unpack import unpack
 from fugu.spaces import Layout
+from fugu.spaces.action_rows import RowWriter
 
 MULTIPLES = (2, 3, 4, 4)  # of the depth, stage by stage
 KERNEL = 5

@@ -1,0 +1,1 @@
+"""Networks as plain descriptions, which every engine runs and every exporter writes."""
