@@ -17,6 +17,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 SEAT = "seat"  # what a worker asks its node for
+# A node beside busy tests may be slow to say that it lives; a dead one refuses at once.
+PATIENCE = {"health_check_timeout_ms": 120_000, "health_check_initial_delay_ms": 60_000}
 
 
 class Nodes:
@@ -24,7 +26,7 @@ class Nodes:
 
     def __init__(self, count: int, seats: int) -> None:
         self._seats = seats
-        head = {"include_dashboard": False, **self._node()}
+        head = {"include_dashboard": False, "_system_config": PATIENCE, **self._node()}
         with importable():
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.others: list[Any] = []
