@@ -19,15 +19,6 @@ from fugu.envs.native_library import NativeLibrary, NativeSpec, Setting
 from fugu.vector.tuning.playing import Player
 
 FOLDER = Path(__file__).parent / "envs"
-KINDS = {
-    "Checks for one common bug each": "bandit password memory stochastic squared multiagent spaces "
-    "continuous masked truncated",
-    "Classic control": "cartpole mountain_car acrobot pendulum",
-    "Games": "breakout pong snake tetris game2048 connect4 maze minesweeper",
-    "Several agents": "simple_spread speaker_listener predator_prey warehouse",
-    "Safety": "hazard_grid constrained_cartpole point_goal",
-    "Programs": "list_dsl brainf",
-}
 STEPS = 40  # of chance before a picture is taken
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32")
 
@@ -100,9 +91,9 @@ def keys(spec: NativeSpec) -> Iterator[str]:
 def index() -> str:
     """The list of all, by kind, with pictures."""
     lines = ["# Environments", "", "Each is one C header; `fugu env list` lists them too.", ""]
-    for kind, names in KINDS.items():
+    for kind, names in suite.KINDS.items():
         lines += [f"## {kind}", "", "| | | |", "|---|---|---|"]
-        for name in names.split():
+        for name in names:
             library = NativeLibrary.load(suite.find(name) or "")
             picture = f'<img src="pictures/{name}.png" width="120" alt="{name}">'
             lines.append(f"| [{name}]({name}.md) | {picture} | {library.summary} |")
@@ -128,7 +119,7 @@ def picture(name: str) -> Any:
 def main() -> int:
     """Write the pages, or check them."""
     names = suite.names()
-    listed = {name for names in KINDS.values() for name in names.split()}
+    listed = {name for names in suite.KINDS.values() for name in names}
     if listed != set(names):
         print(f"KINDS: {sorted(listed ^ set(names))} are listed or there, not both")
         return 1

@@ -95,7 +95,8 @@ FuguSpec Library::describe(const std::vector<unsigned char>& prototype) const {
     std::memset(&spec, 0, sizeof(spec));
     definition_->describe(prototype.data(), &spec);
     bool fits = spec.num_groups >= 1 && spec.num_groups <= FUGU_MAX_GROUPS && spec.num_logs >= 0 &&
-                spec.num_logs <= FUGU_MAX_LOGS && spec.num_keys <= FUGU_MAX_KEYS;
+                spec.num_logs <= FUGU_MAX_LOGS && spec.num_keys <= FUGU_MAX_KEYS &&
+                spec.num_cells <= FUGU_MAX_CELLS;
     for (int g = 0; fits && g < spec.num_groups; ++g) {
         const FuguGroup& group = spec.groups[g];
         fits = group.agents >= 1 && group.costs >= 0 && group.observation.count >= 1 &&

@@ -50,7 +50,7 @@ nb::list as_list(const FuguSpace& space) {
 }
 
 nb::dict as_dict(const FuguSpec& spec) {
-    nb::list groups, logs, keys;
+    nb::list groups, logs, keys, cells;
     for (int g = 0; g < spec.num_groups; ++g) {
         nb::dict group;
         group["name"] = spec.groups[g].name;
@@ -66,10 +66,15 @@ nb::dict as_dict(const FuguSpec& spec) {
         const FuguKey& key = spec.keys[i];
         keys.append(nb::make_tuple(key.name, key.group, key.agent, key.leaf, key.index, key.value));
     }
+    for (int i = 0; i < spec.num_cells; ++i) {
+        const FuguCells& c = spec.cells[i];
+        cells.append(nb::make_tuple(c.agent, c.columns, c.rows, c.x, c.y, c.width, c.height));
+    }
     nb::dict out;
     out["groups"] = groups;
     out["logs"] = logs;
     out["keys"] = keys;
+    out["cells"] = cells;
     out["reward"] = spec.reward ? spec.reward : "";
     out["width"] = spec.width;
     out["height"] = spec.height;

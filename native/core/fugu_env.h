@@ -24,6 +24,7 @@ extern "C" {
 #define FUGU_MAX_LEAVES 8
 #define FUGU_MAX_LOGS 12
 #define FUGU_MAX_KEYS 32
+#define FUGU_MAX_CELLS 4
 
 #if defined(_WIN32)
 #define FUGU_PUBLIC __declspec(dllexport)
@@ -135,6 +136,13 @@ typedef struct FuguKey {
     double value;
 } FuguKey;
 
+/* Cells of the picture that a person points at: the one in (column, row) sets the first number of
+   an agent of the first group to row * columns + column. */
+typedef struct FuguCells {
+    int32_t agent, columns, rows;
+    float x, y, width, height; /* where they lie, in the units of the picture */
+} FuguCells;
+
 typedef struct FuguSpec {
     FuguGroup groups[FUGU_MAX_GROUPS];
     int32_t num_groups;
@@ -142,6 +150,8 @@ typedef struct FuguSpec {
     int32_t num_logs;
     FuguKey keys[FUGU_MAX_KEYS];
     int32_t num_keys;
+    FuguCells cells[FUGU_MAX_CELLS];
+    int32_t num_cells;
     const char* reward;   /* what is rewarded, for people */
     float width, height;  /* of a picture, in the units that name_draw uses */
     float frames;         /* a second, for people to watch */
@@ -215,6 +225,12 @@ static inline void fugu_key_of(FuguSpec* spec, const char* name, int group, int 
                                int index, double value) {
     FuguKey key = {name, group, agent, leaf, index, value};
     spec->keys[spec->num_keys++] = key;
+}
+
+static inline void fugu_cells(FuguSpec* spec, int agent, int columns, int rows, float x, float y,
+                              float width, float height) {
+    FuguCells cells = {agent, columns, rows, x, y, width, height};
+    spec->cells[spec->num_cells++] = cells;
 }
 
 static inline void fugu_picture(FuguSpec* spec, float width, float height, float frames) {

@@ -100,7 +100,7 @@ def test_recurrent_learners_begin_every_match_with_no_memory() -> None:
         "marks",
         overrides={
             **SMALL,
-            "policy": {"hidden_size": 16, "core": "lstm"},
+            "policy": {"hidden_size": 16, "core": "lstm", "engine": "torch"},
             "league": LEAGUE,
             "train": {"horizon": 4},
         },

@@ -25,6 +25,7 @@ from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
 from fugu.training.collect import Actor
 from fugu.training.evaluate import Players
+from fugu.training.forwards import TorchForward
 from fugu.training.session import RECENT, Callback, Result, train
 from fugu.training.trainer import Progress, Trainer
 from fugu.vector import make
@@ -93,6 +94,7 @@ def stale_actor() -> Iterator[tuple[Callback, ...]]:
         ):
             if actor.policy is learned:
                 actor.policy = copy.deepcopy(learned)
+                actor.forward = TorchForward(actor.policy)
             actor.policy.load_state_dict(weights)
 
     yield (lag,)

@@ -14,7 +14,8 @@ import pytest
 from native_helpers import TOYS
 
 from fugu.core.errors import ActionError, UsageError
-from fugu.envs.building import BuildError, build
+from fugu.envs.building import build
+from fugu.envs.compilers import BuildError
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.scaffold import write_scaffold
 from fugu.vector import WorkerError, make, to_gymnasium

@@ -51,6 +51,30 @@ def test_an_unknown_part_is_named() -> None:
         read_policy(policy, group.observation_layout)
 
 
+class Twice(nn.Linear):
+    def forward(self, rows: Tensor) -> Tensor:
+        return 2 * super().forward(rows)
+
+
+class Backwards(nn.Sequential):
+    def forward(self, rows: Tensor) -> Tensor:
+        for layer in reversed(self):
+            rows = layer(rows)
+        return rows
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [Twice(4, 4), Backwards(nn.Tanh(), nn.Linear(4, 4)), nn.LayerNorm(4, elementwise_affine=False)],
+    ids=str,
+)
+def test_a_layer_that_derives_from_a_known_one_is_not_taken_for_it(encoder: nn.Module) -> None:
+    group = group_of(spaces.Box(-1, 1, (4,)))
+    policy = make_policy(group, PolicyConfig(), encoder=nn.Sequential(encoder, nn.Tanh()))
+    with pytest.raises(UsageError, match=f"cannot be taken apart: {type(encoder).__name__}"):
+        read_policy(policy, group.observation_layout)
+
+
 def test_another_gelu_is_not_taken_for_ours() -> None:
     group = group_of(spaces.Box(-1, 1, (4,)))
     encoder = nn.Sequential(nn.Linear(4, 8), nn.GELU(approximate="tanh"))

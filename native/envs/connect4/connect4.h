@@ -37,9 +37,11 @@ static void connect4_describe(const Connect4* env, FuguSpec* spec) {
     spec->reward = "1 for a win, -1 for a loss, 0 for a draw; choosing a full column is a loss";
     fugu_log(spec, "won");
     fugu_log(spec, "drawn");
-    for (int agent = 0; agent < agents; ++agent)
+    for (int agent = 0; agent < agents; ++agent) {
         for (int column = 0; column < CONNECT4_COLUMNS; ++column)
             fugu_key_of(spec, keys[column], 0, agent, 0, 0, column);
+        fugu_cells(spec, agent, CONNECT4_COLUMNS, 1, 0.3f, 1.2f, 7.0f, 6.7f);
+    }
     fugu_picture(spec, 7.6f, 8, 4);
     spec->waits_for_a_key = true;
 }

@@ -25,7 +25,12 @@ static const FuguSetting minesweeper_settings[] = {
     FUGU_INT(Minesweeper, mines, 10, 1, MINESWEEPER_CELLS - 1, "one cell at least stays free"),
 };
 
-/* There are more cells than keys, so a person has none. */
+/* How large a cell is drawn. */
+static inline float minesweeper_side(const Minesweeper* env) {
+    return 9.6f / (float)fugu_max_int(env->width, env->height);
+}
+
+/* There are more cells than keys, so a person points at them. */
 static void minesweeper_describe(const Minesweeper* env, FuguSpec* spec) {
     FuguGroup* agent = fugu_group(spec, "agent", 1);
     fugu_box(&agent->observation, "", 0, FUGU_U8, 0, 9, env->height, env->width, 0,
@@ -35,6 +40,9 @@ static void minesweeper_describe(const Minesweeper* env, FuguSpec* spec) {
                    "them; -1 for a mine; -0.1 for a cell that is open";
     fugu_log(spec, "won");
     fugu_log(spec, "opened");
+    const float across = minesweeper_side(env) * (float)env->width;
+    const float down = minesweeper_side(env) * (float)env->height;
+    fugu_cells(spec, 0, env->width, env->height, 5.0f - across / 2, 6.2f - down / 2, across, down);
     fugu_picture(spec, 10, 11.2f, 4);
     spec->waits_for_a_key = true;
 }
@@ -154,7 +162,7 @@ static inline void minesweeper_observe(Minesweeper* env, FuguIO* io) {
 static void minesweeper_draw(const Minesweeper* env, FuguCanvas* canvas) {
     static const uint32_t colors[] = {0,        0x3D7EA6, 0x3D8B7D, 0xE07A5F, 0x5B4B8A,
                                       0xA23B3B, 0x2F8F9D, 0x2F4858, 0x7D8B8A};
-    const float cell = 9.6f / (float)fugu_max_int(env->width, env->height);
+    const float cell = minesweeper_side(env);
     const float left = 5.0f - cell * (float)env->width / 2;
     const float top = 6.2f - cell * (float)env->height / 2, gap = cell * 0.04f;
     canvas->background = 0xF7F3E9;

@@ -83,6 +83,7 @@ def details_of(run: Run, metric: str) -> dict[str, Any]:
     return asdict(facts_of(run, metric)) | {
         "folder": str(run.folder),
         "created": datetime.fromtimestamp(run.created).isoformat(timespec="seconds"),
+        "facts": run.facts,
         "config": run.config,
         "metrics": {name: value for name, value in last.items() if name not in RESERVED},
         "checkpoints": {path.name: _state_of(path) for path in run.checkpoints()},
@@ -101,6 +102,9 @@ def show_details(run: Run, metric: str) -> None:
     if details["env"]:
         console.print(f"env {escape(details['env'])}")
     console.print(f"{details['steps']:,} steps in {duration(details['seconds'])}")
+    for name, value in details["facts"].items():
+        told = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        console.print(f"{escape(name.replace('_', ' '))}: {escape(told)}")
     _show_metrics(console, run, details["metrics"])
     if details["checkpoints"]:
         console.print("\n[dim]checkpoints[/]")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from fugu import native
 from fugu.core.errors import FuguError, UsageError
+from fugu.envs.compilers import find_compiler, run_compiler
 
 FLAGS = (
     "-std=c99",
@@ -31,10 +29,6 @@ FLAGS = (
 SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
 
-class BuildError(FuguError, RuntimeError):
-    """A header that does not compile."""
-
-
 def include_folder() -> Path:
     """Where `fugu_env.h` is."""
     if not native.available:
@@ -42,22 +36,6 @@ def include_folder() -> Path:
     import fugu._native as extension
 
     return Path(extension.__file__).parent / "include"
-
-
-def find_compiler() -> list[str]:
-    """The command of a C compiler: `$CC`, the system's, or the one in the package `ziglang`."""
-    given = os.environ.get("CC")
-    if given:
-        return shlex.split(given)
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise UsageError(
-        "given a machine without a C compiler; allowed: cc, gcc, clang, a compiler named by the "
-        "variable CC, or the package ziglang: pip install ziglang"
-    )
 
 
 def build(header: str | Path, out: str | Path | None = None) -> Path:
@@ -86,15 +64,11 @@ def build(header: str | Path, out: str | Path | None = None) -> Path:
         made = Path(folder) / f"{name}{SUFFIX}"  # a failed build leaves the old library alone
         includes = [f"-I{source.resolve().parent}", f"-I{include_folder()}"]
         command = [*compiler, *FLAGS, *includes, str(main), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BuildError(
-                f"{source.name}: given code that does not compile with {' '.join(compiler)}; it "
-                f"says:\n{done.stderr.strip()}\nAllowed: C99 with fugu_env.h alone, and "
-                f'FUGU_ENVIRONMENT(Struct, {name}, "...") at the end.'
-            )
-        if done.stderr:
-            print(done.stderr, file=sys.stderr)
+        allowed = (
+            f'C99 with fugu_env.h alone, and FUGU_ENVIRONMENT(Struct, {name}, "...") at the end'
+        )
+        if warnings := run_compiler(command, source.name, allowed):
+            print(warnings, file=sys.stderr)
         library.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(made, f"{library}.new")
         os.replace(f"{library}.new", library)  # one who has loaded the old one keeps it whole

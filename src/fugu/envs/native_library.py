@@ -65,6 +65,20 @@ class Key:
     value: float
 
 
+@dataclass(frozen=True)
+class Cells:
+    """Cells of a picture that a person points at: each is a choice, row by row, of one agent."""
+
+    agent: int
+    """Of the first group; it is the first number of its action that is chosen."""
+    columns: int
+    rows: int
+    x: float
+    y: float
+    width: float
+    height: float
+
+
 class NativeSpec:
     """What a native environment looks like with given settings.
 
@@ -73,6 +87,7 @@ class NativeSpec:
         groups: Its agents.
         logs: Names of what it tells of an episode, beside the return and the length.
         keys: For people to play with.
+        cells: For people to point at.
         reward: What is rewarded, in words.
         size: Width and height of its picture, in its own units.
         frames: A second, for people to watch.
@@ -85,6 +100,7 @@ class NativeSpec:
         self.groups = tuple(_group(name, group) for group in spec["groups"])
         self.logs: tuple[str, ...] = tuple(spec["logs"])
         self.keys = tuple(Key(*key) for key in spec["keys"])
+        self.cells = tuple(Cells(*cells) for cells in spec["cells"])
         self.reward: str = spec["reward"]
         self.size: tuple[float, float] = (spec["width"], spec["height"])
         self.frames: float = spec["frames"]

@@ -9,6 +9,17 @@ from fugu import native
 SUFFIXES = (".so", ".dylib", ".dll")
 # Tasks of programming have names like those of the problems that are not native.
 ALIASES = {"coding:brainf": "brainf", "coding:list-dsl": "list_dsl"}
+_KINDS = {
+    "Games": "breakout pong snake tetris game2048 connect4 maze minesweeper",
+    "Classic control": "cartpole mountain_car acrobot pendulum",
+    "Several agents": "simple_spread speaker_listener predator_prey warehouse",
+    "Safety": "hazard_grid constrained_cartpole point_goal",
+    "Programs": "list_dsl brainf",
+    "Checks for one common bug each": "bandit password memory stochastic squared multiagent spaces "
+    "continuous masked truncated",
+}
+KINDS = {kind: tuple(names.split()) for kind, names in _KINDS.items()}
+"""Their names by what they are for."""
 
 
 def folder() -> Path:

@@ -19,6 +19,7 @@ from fugu.policies.central import CentralPolicy
 from fugu.policies.cores import GruCore, LstmCore, MinGruCore, NoCore
 from fugu.policies.encoders import AutoEncoder
 from fugu.policies.images import Convolution, Feature, ResidualBlock
+from fugu.policies.mlp import MlpEncoder
 from fugu.policies.policy import Policy
 from fugu.policies.scale import MOST, RunningScale
 from fugu.policies.twins import TwinCore, TwinEncoder, TwinHead
@@ -30,6 +31,12 @@ FUNCTIONS: dict[type[nn.Module], ops.Function] = {
     nn.Tanh: "tanh",
     nn.Sigmoid: "sigmoid",
 }
+# Layers whose forward is known; one of a user that derives from them may do something else.
+LAYERS: tuple[type[nn.Module], ...] = (
+    nn.Sequential, MlpEncoder, nn.Linear, RunningScale, nn.LayerNorm, nn.Identity, nn.Flatten,
+    nn.Conv2d, nn.MaxPool2d, ResidualBlock, *FUNCTIONS,
+)  # fmt: skip
+FORWARDS = {kind.forward for kind in LAYERS}
 Image = tuple[int, int, int]
 
 
@@ -150,6 +157,8 @@ class Reader:
     ) -> tuple[int, Image | None]:
         """Plain layers, of a module or of those in it, and the image that came of one."""
         add, (rows, width) = self.net.add, self.net.shape(value)
+        if type(module).forward not in FORWARDS:
+            raise _unknown(module)
         match module:
             case nn.Sequential():
                 for layer in module:
@@ -159,7 +168,7 @@ class Reader:
                 return self.linear(module, value), None
             case RunningScale():
                 return self.scale(module, value), None
-            case nn.LayerNorm():
+            case nn.LayerNorm() if module.weight is not None and module.bias is not None:
                 parts = {"weight": _floats(module.weight), "bias": _floats(module.bias)}
                 found = add(ops.Normalise, rows, width, value, **parts, epsilon=module.eps)
                 return found, image

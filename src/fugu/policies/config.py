@@ -9,6 +9,7 @@ from fugu.core.errors import UsageError
 
 Continuous = Literal["clipped", "tanh"]
 Precision = Literal["auto", "float32", "bfloat16"]
+PolicyEngine = Literal["auto", "torch", "native"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class PolicyConfig:
     precision: Precision = "auto"
     """What products are computed in; weights, losses and sums stay float32 in any case. Auto takes
     bfloat16 for large batches on a processor that has instructions for it."""
+    engine: PolicyEngine = "auto"
+    """Who computes what it says while PPO collects and in evaluations: torch, or the native core,
+    which auto takes for small batches on the CPU."""
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "layers", "window", "recall_length"):

@@ -38,6 +38,7 @@ class Layout:
 
     Attributes:
         space: The space it was compiled from.
+        options: The limits, and whether it is strict and plain.
         leaves: Its typed arrays, in order.
         dtype: Of a flat row.
         size: Numbers of `dtype` in a row.
@@ -71,7 +72,7 @@ class Layout:
         use_native: bool = True,
     ) -> None:
         compiler = Compiler(limits, strict=strict, plain=plain)
-        self.space, self._options = space, (limits, strict, plain)
+        self.space, self.options = space, (limits, strict, plain)
         self.root: Node = compiler.compile(space)
         if compiler.unused:
             raise SpaceError(
@@ -172,13 +173,13 @@ class Layout:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
             return NotImplemented
-        return (self.space, self._options) == (other.space, other._options)
+        return (self.space, self.options) == (other.space, other.options)
 
     def __hash__(self) -> int:
         return hash((self.dtype, self.size, tuple(leaf.path for leaf in self.leaves)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.space, *self._options)
+        return _rebuild, (self.space, *self.options)
 
     def __repr__(self) -> str:
         def leaf(leaf: Leaf) -> str:

@@ -123,6 +123,17 @@ class Run:
         return float(given) if given is not None else self.folder.stat().st_mtime
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What else was noted of it."""
+        known = _read(self.folder / "run.json")
+        return {name: value for name, value in known.items() if name not in ("env", "created")}
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """Keep facts with it, in place of earlier ones of the same names."""
+        path = self.folder / "run.json"
+        _write(path, {**_read(path), **facts, "env": self.env, "created": self.created})
+
+    @property
     def metrics_path(self) -> Path:
         """The file of metrics, one line each."""
         return self.folder / "metrics.jsonl"

@@ -13,6 +13,7 @@ from fugu.core.ranks import ALONE, Ranks
 from fugu.data.segments import Segments
 from fugu.envs.contract import Buffers
 from fugu.policies.policy import Policy
+from fugu.training.forwards import Forward, TorchForward
 from fugu.training.normalise import RewardScale
 from fugu.vector import Batch, GroupBatch, Vector
 from fugu.vector.native_crew import EpisodeInfos
@@ -93,7 +94,11 @@ Look: TypeAlias = Callable[[Batch], Sequence[GroupBatch]]
 
 
 class Actor:
-    """One group's agents: their policy, their recurrent states, their segments."""
+    """One group's agents: their policy, their recurrent states, their segments.
+
+    Attributes:
+        forward: Computes what the policy says.
+    """
 
     def __init__(
         self,
@@ -102,8 +107,10 @@ class Actor:
         scale: RewardScale,
         device: torch.device,
         random: np.random.Generator,
+        forward: Forward | None = None,
     ) -> None:
         self.policy, self.segments, self.scale = policy, segments, scale
+        self.forward: Forward = forward or TorchForward(policy)
         self._device, self._random = device, random
         self.states = policy.initial_state(segments.shape.agents, device)
 
@@ -129,7 +136,7 @@ class Actor:
             self.states[agents[ended]] = 0.0
         before = self.states[index] if recurrent else self.states[: len(agents)]
         seen = self._tensor(rows.observations)
-        params, values, after = self.policy(seen, before)
+        params, values, after = self.forward(seen, before)
         masks = None if rows.action_masks.all() else rows.action_masks
         live, everyone = rows.live, bool(rows.live.all())
         samples, log_probabilities = self.policy.distribution.sample(
@@ -159,7 +166,7 @@ class Actor:
         return self.policy.distribution.to_rows(samples)
 
     def _values(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[np.float32]:
-        _, values, _ = self.policy(self._tensor(observations), self.states[agents])
+        _, values, _ = self.forward(self._tensor(observations), self.states[agents])
         found: NDArray[np.float32] = values.float().cpu().numpy()
         return found
 

@@ -13,11 +13,14 @@ import torch
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
 from fugu.data.episode_costs import EpisodeCosts, by_constraint
+from fugu.envs.contract import AgentGroup
+from fugu.policies.config import PolicyEngine
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.config import Config, read_config
 from fugu.training.engines import policy_factory
+from fugu.training.forwards import make_forward
 from fugu.training.parts import Parts, PolicyFactory
 from fugu.vector import Batch, Vector, make
 
@@ -58,16 +61,23 @@ class Evaluation:
 class Players:
     """Policies that act, with a recurrent state for each agent that ends with its episode.
 
-    They are told what was drawn, and then what it earned.
+    They are told what was drawn, and then what it earned. Their weights are those of now.
 
     Attributes:
         drawn: The samples of the last batch, by group.
+        engines: Who computes what the policies say, by group: "torch" or "native".
     """
 
     drawn: list[Any]
 
     def __init__(
-        self, policies: list[Policy], vec: Vector, seed: int, *, greedy: bool = True
+        self,
+        policies: list[Policy],
+        vec: Vector,
+        seed: int,
+        *,
+        greedy: bool = True,
+        engine: PolicyEngine = "auto",
     ) -> None:
         self._policies, self._greedy = policies, greedy
         self._random = np.random.default_rng(derive(seed))
@@ -78,21 +88,32 @@ class Players:
             policy.initial_state(count, device)
             for policy, count, device in zip(policies, agents, self._devices, strict=True)
         ]
+        self._forwards = [
+            make_forward(policy, group.observation_layout, engine, count)
+            for policy, group, count in zip(policies, vec.groups, agents, strict=True)
+        ]
+        self.engines = [forward.engine for forward in self._forwards]
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Any:
         """Actions for a batch, as `Vector.send` takes them."""
         actions, self.drawn = [], []
         parts = zip(
-            self._policies, self._looks, self._states, self._devices, batch.groups, strict=True
+            self._policies,
+            self._forwards,
+            self._looks,
+            self._states,
+            self._devices,
+            batch.groups,
+            strict=True,
         )
-        for policy, look, states, device, group in parts:
+        for policy, forward, look, states, device, group in parts:
             rows, agents = group.rows, group.agent_ids
             ended = rows.terminations | rows.truncations | ~rows.valid
             states[agents] = policy.earned(states[agents], rows.rewards)
             states[agents[ended]] = 0.0
             seen = np.ascontiguousarray(look(agents, rows))
-            params, _, after = policy(torch.from_numpy(seen).to(device), states[agents])
+            params, _, after = forward(torch.from_numpy(seen).to(device), states[agents])
             masks = None if rows.action_masks.all() else rows.action_masks
             samples, _ = policy.distribution.sample(
                 params.float().cpu(), masks, self._random, greedy=self._greedy, live=rows.live
@@ -108,20 +129,28 @@ def load_policies(
     run: Run, checkpoint: Path | None = None, parts: Parts | None = None
 ) -> tuple[Config, list[Policy]]:
     """A run's settings and its policies, from a checkpoint or its last one."""
+    cfg, found = load_groups(run, checkpoint, parts)
+    return cfg, [policy for _, policy in found]
+
+
+def load_groups(
+    run: Run, checkpoint: Path | None = None, parts: Parts | None = None
+) -> tuple[Config, list[tuple[AgentGroup, Policy]]]:
+    """A run's settings, and each group of its agents with its policy; see `load_policies`."""
     path = checkpoint or run.latest()
     if path is None:
         raise UsageError(f"run: given {run.name!r}, which has no checkpoint yet.")
     cfg, parts = read_config(run.config), parts or Parts()
     tensors, factory = load_checkpoint(path).tensors, policy_factory(cfg, parts)
-    policies = []
+    found = []
     options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     with make(parts.env_of(cfg.env), 1, backend="serial", **options) as vec:
         for i, group in enumerate(vec.groups):
             critics = cfg.train.num_critics(group)
             policy = factory(group, cfg.policy, *([] if critics == 1 else [critics]))
             policy.load_state_dict(dict(tensors[f"policy_{i}"]))
-            policies.append(policy.eval())
-    return cfg, policies
+            found.append((group, policy.eval()))
+    return cfg, found
 
 
 def evaluate(
@@ -156,7 +185,13 @@ def evaluate(
     cfg, policies = load_policies(found, found.best() if best else None, parts)
     options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     with make(parts.env_of(cfg.env), min(COPIES, episodes), **options) as vec:
-        return play(policies, vec, episodes, greedy=greedy, seed=seed)
+        return play(policies, vec, episodes, greedy=greedy, seed=seed, engine=engine_of(cfg))
+
+
+def engine_of(cfg: Config) -> PolicyEngine:
+    """Who is to compute what policies say; torch, for policies that have no such setting."""
+    found: PolicyEngine = getattr(cfg.policy, "engine", "torch")
+    return found
 
 
 class Bills:
@@ -192,14 +227,20 @@ class Bills:
 
 
 def play(
-    policies: list[Policy], vec: Vector, episodes: int, *, greedy: bool = True, seed: int = 0
+    policies: list[Policy],
+    vec: Vector,
+    episodes: int,
+    *,
+    greedy: bool = True,
+    seed: int = 0,
+    engine: PolicyEngine = "auto",
 ) -> Evaluation:
     """Play episodes in a vector of your own; every copy plays as many."""
     quota = -(-episodes // vec.num_envs)
     returns: list[list[float]] = [[] for _ in range(vec.num_envs)]
     lengths: list[list[float]] = [[] for _ in range(vec.num_envs)]
     bills = Bills(vec, quota)
-    players = Players(policies, vec, derive(seed, EVALUATION), greedy=greedy)
+    players = Players(policies, vec, derive(seed, EVALUATION), greedy=greedy, engine=engine)
     vec.async_reset(derive(seed, EVALUATION, 1))
     for _ in range(PATIENCE):
         batch = vec.recv()

@@ -26,7 +26,9 @@ PARTS = {
     ("collect", "forward"): [
         "fugu.policies.policy:Policy.forward",
         "fugu.policies.central:CentralPolicy.forward",
+        "fugu.training.forwards:NativeForward.__call__",
     ],
+    ("collect", "new weights"): ["fugu.training.forwards:NativeForward.refresh"],
     ("collect", "critics' rows"): ["fugu.training.mappo_engine:Widener.__call__"],
     ("collect", "sampling"): [
         "fugu.policies.distribution:ActionDistribution.sample",

@@ -24,7 +24,7 @@ from fugu.track.snapshot import Snapshot
 from fugu.training.collect import Collector
 from fugu.training.config import Config, read_config, resolve_config
 from fugu.training.distributed import joined
-from fugu.training.evaluate import COPIES, play
+from fugu.training.evaluate import COPIES, engine_of, play
 from fugu.training.parts import Parts, PolicyFactory, name_of
 from fugu.training.preemption import newest_alike
 from fugu.training.programs import ProgramRecorder
@@ -197,6 +197,7 @@ class Session:
             dashboard = None
             if self._show:
                 dashboard = stack.enter_context(Dashboard(self.cfg.train.total_steps, name))
+            self._note_engines(trainer)
             self._say_what_to_know(trainer)
             signals = stack.enter_context(stops_on_signals(trainer))
             try:
@@ -249,6 +250,12 @@ class Session:
             programs = ProgramRecorder(self._run.folder, self._run.name, cfg.vec.group_size)
             stack.callback(programs.close)
             collector.episodes.listener = self._programs = programs
+
+    def _note_engines(self, trainer: Trainer) -> None:
+        """Who computes what the policies say, with the run's facts."""
+        engines = getattr(trainer.engine, "policy_engines", None)
+        if self._run is not None and engines is not None:
+            self._run.note({"policy_engines": engines})
 
     def _say_what_to_know(self, trainer: Trainer) -> None:
         """What somebody who starts a run would want to have known before."""
@@ -326,7 +333,8 @@ class Session:
             env = self._parts.env_of(self.cfg.env)
             emulation = self.cfg.train.emulation
             self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs, **emulation)
-        return play(trainer.policies, self._examiner, episodes, seed=self.cfg.seed).to_dict()
+        options: dict[str, Any] = {"seed": self.cfg.seed, "engine": engine_of(self.cfg)}
+        return play(trainer.policies, self._examiner, episodes, **options).to_dict()
 
     def _end_examiner(self) -> None:
         if self._examiner is not None:

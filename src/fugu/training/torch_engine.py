@@ -16,11 +16,12 @@ from fugu.core.machine import has_bfloat16
 from fugu.core.seeding import derive
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
-from fugu.policies.config import PolicyConfig, Precision
+from fugu.policies.config import PolicyConfig, PolicyEngine, Precision
 from fugu.policies.policy import Policy
 from fugu.training.collect import Actor, Collector, EpisodeRecord
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
+from fugu.training.forwards import make_forward, recall_forward
 from fugu.training.normalise import RewardScale
 from fugu.training.parts import Parts
 from fugu.training.recollect import Recollection
@@ -81,10 +82,16 @@ class TorchEngine:
             policy.num_critics,
             group.num_costs,
         )
-        segments = Segments(policy.stored(self.stored(group)), shape, device, cfg.train.cpu_offload)
+        stored = policy.stored(self.stored(group))
+        segments = Segments(stored, shape, device, cfg.train.cpu_offload)
         scale = RewardScale(agents, cfg.train.gamma, self.ranks)
+        engine: PolicyEngine = cfg.policy.engine
+        if engine == "auto" and (cfg.train.compile or precision == "bfloat16"):
+            engine = "torch"
+        whole = agents * self.ranks.size  # so that any number of ranks chooses alike
+        forward = make_forward(policy, stored.observation_layout, engine, whole)
         self.policies.append(policy)
-        self._actors.append(Actor(policy, segments, scale, device, self._random[0]))
+        self._actors.append(Actor(policy, segments, scale, device, self._random[0], forward))
         optimiser = make_optimiser(policy, optimiser_config(cfg))
         self._learners.append(self.make_learner(group, policy, optimiser))
 
@@ -125,8 +132,15 @@ class TorchEngine:
         """Begin all environments anew."""
         self.collector.start(own_seeds(seed, self.vec, self.cfg.vec.group_size, self.ranks))
 
+    @property
+    def policy_engines(self) -> list[str]:
+        """Who computes what the policies say while they collect, group by group."""
+        return [actor.forward.engine for actor in self._actors]
+
     def collect(self) -> None:
         """Until some group's segments are full."""
+        for actor in self._actors:
+            actor.forward.refresh()
         self.collector.collect()
 
     def update(self, progress: float, learning_rate: float) -> dict[str, float]:
@@ -175,6 +189,7 @@ class TorchEngine:
             "optimisers": optimisers,
             "random": [generator.bit_generator.state for generator in self._random],
             "backend": [self.vec.backend, self.vec.num_workers],
+            "policy_engines": self.policy_engines,
         }
         return tensors, state
 
@@ -191,6 +206,8 @@ class TorchEngine:
             actor.segments.load_state_dict(arrays)
             actor.scale.load_state_dict({k: as_array(v) for k, v in tensors[f"scale_{i}"].items()})
             learner.load_state_dict(tensors.get(f"learner_{i}", {}))
+        if self.cfg.policy.engine == "auto":
+            self._recall_engines(state.get("policy_engines", ["torch"] * len(self._actors)))
         for generator, saved in zip(self._random, state["random"], strict=True):
             generator.bit_generator.state = saved
         self.collector.steps = int(state["steps"])
@@ -201,6 +218,11 @@ class TorchEngine:
             if self._recollection is not None:
                 self._recollection.load(tensors)
             self.collector.resume({k: as_array(v) for k, v in environments.items()})
+
+    def _recall_engines(self, recorded: list[str]) -> None:
+        for actor, engine in zip(self._actors, recorded, strict=True):
+            layout, agents = actor.segments.group.observation_layout, actor.segments.shape.agents
+            actor.forward = recall_forward(engine, actor.policy, layout, agents)
 
 
 def choose_precision(cfg: PolicyConfig, agents: int, device: torch.device) -> Precision:

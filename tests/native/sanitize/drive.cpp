@@ -9,6 +9,7 @@
 #include "core/pool.hpp"
 
 void run_kernels();
+void run_nets();
 extern "C" const FuguDefinition* const all_environments[]; // ends with a null
 
 namespace {
@@ -160,6 +161,7 @@ void run(const FuguDefinition& definition, size_t steps, bool helps, FuguRandom&
 int main(int argc, char** argv) {
     const size_t steps = argc > 1 ? std::stoul(argv[1]) : 1000000;
     run_kernels();
+    run_nets();
     FuguRandom random{7};
     int count = 0;
     for (const FuguDefinition* const* at = all_environments; *at; ++at) {

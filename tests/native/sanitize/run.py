@@ -1,4 +1,4 @@
-"""Builds core, kernels and every native environment with sanitizers and runs them.
+"""Builds core, kernels, networks and every native environment with sanitizers and runs them.
 
     python tests/native/sanitize/run.py [--steps 1000000] [--names cartpole ...]
 
@@ -8,6 +8,7 @@ Exit status 1 if a sanitizer complains.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,10 @@ KINDS = {
     "address, undefined": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread"],
 }
+# Kinds of processor that networks are compiled for; see CMakeLists.txt.
+TARGETS: dict[str, list[str]] = {"baseline": []}
+if platform.machine() in ("x86_64", "AMD64"):
+    TARGETS |= {"avx2": ["-mavx2", "-mfma"], "avx512": ["-march=x86-64-v4"]}
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,19 @@ def build(folder: Path, flags: list[str], names: tuple[str, ...]) -> Path:
     """The driver with these sanitizers."""
     common = ["-g", "-O1", "-DFUGU_ONE_TARGET", "-ffp-contract=off", f"-I{NATIVE}"]
     common += [f"-I{NATIVE / 'core'}", "-Wno-unused-function", *flags]
+    common += ["-DFUGU_NET_TARGETS"] * (len(TARGETS) > 1)
     table, program = write_table(folder, names), folder / "drive"
     cc, cxx = os.environ.get("CC", "cc"), os.environ.get("CXX", "c++")
-    objects = []
-    for compiler, standard, source in (
-        (cc, "-std=c99", table),
-        (cxx, "-std=c++17", Path(__file__).with_name("drive.cpp")),
-        (cxx, "-std=c++17", Path(__file__).with_name("kernels.cpp")),
-    ):
-        objects.append(folder / f"{source.stem}.o")
-        command = [compiler, standard, *common, "-c", source, "-o", objects[-1]]
+    objects = [folder / "table.o"]
+    subprocess.run([cc, "-std=c99", *common, "-c", table, "-o", objects[0]], check=True)
+    parts: list[tuple[str, Path, list[str]]] = [
+        (name, Path(__file__).with_name(f"{name}.cpp"), []) for name in ("drive", "kernels", "nets")
+    ]
+    for name, more in TARGETS.items():
+        parts.append((name, NATIVE / "nets" / "target.cpp", [f"-DFUGU_TARGET={name}", *more]))
+    for name, source, more in parts:
+        objects.append(folder / f"{name}.o")
+        command = [cxx, "-std=c++17", *common, *more, "-c", source, "-o", objects[-1]]
         subprocess.run(command, check=True)
     subprocess.run([cxx, *flags, *objects, "-pthread", "-o", program], check=True)
     return program

@@ -1,0 +1,79 @@
+// What networks are computed with: loops over plain memory, compiled for several kinds of
+// processor. A row's numbers are the same bits whatever stands around it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#define FUGU_INLINE inline __attribute__((always_inline))
+
+namespace fugu::nets {
+
+enum class Function { Relu, Gelu, Tanh, Sigmoid, Symlog, Mingru, Finite };
+enum class Pair { Add, Multiply };
+enum class Reduction { Sum, Mean, Largest };
+enum class Type { Bool, I8, U8, I16, U16, I32, U32, I64, U64, F16, F32, F64 };
+
+// Rows of numbers; the stride counts numbers.
+template <typename T> struct Table {
+    T* data = nullptr;
+    size_t rows = 0, width = 0, stride = 0;
+
+    FUGU_INLINE T* at(size_t row) const { return data + row * stride; }
+    FUGU_INLINE bool dense() const { return stride == width; }
+    // The same numbers as a single row, of a table without gaps.
+    FUGU_INLINE Table flat() const { return {data, 1, rows * width, rows * width}; }
+};
+using In = Table<const float>;
+using Out = Table<float>;
+
+// out = x @ weight + bias. What is multiplied need not stand side by side: a row has pieces of one
+// length, each at its offset, so that images need not be copied.
+struct Product {
+    const float* x = nullptr;
+    size_t stride = 0; // between rows of x
+    const int32_t* pieces = nullptr;
+    size_t num_pieces = 0, length = 0;
+    const float *weight = nullptr, *bias = nullptr; // as Packed arranges them
+    bool narrow = false;                            // how they are arranged
+    Out out;
+};
+
+// Images [height, width, channels], or [channels, height, width] of what comes in.
+struct Convolution {
+    Product product;                            // of one row of pixels: without x and out
+    size_t step = 0;                            // numbers from one row of windows to the next
+    size_t rows = 0, columns = 0, channels = 0; // of what it gives
+};
+
+struct Pooling {
+    size_t height = 0, width = 0, channels = 0, rows = 0, columns = 0;
+    size_t kernel = 0, stride = 0, padding = 0;
+};
+
+struct Attention {
+    In query, keys, values; // [1, width], [places, width] twice
+    float count = 0;        // of the last places
+    size_t heads = 0, ages = 0;
+    const float* bias = nullptr;             // [heads, ages]
+    float *scores = nullptr, *out = nullptr; // [places], [width]
+};
+
+struct Kernels {
+    const char* name;
+    size_t lanes; // numbers of a vector
+
+    void (*product)(const Product&);
+    void (*convolve)(const Convolution&, const float* image, float* out);
+    void (*pool)(const Pooling&, const float* image, float* out);
+    void (*apply)(Function, const In&, const Out&);
+    void (*combine)(Pair, const In&, const In&, const Out&);
+    void (*blend)(const In& start, const In& end, const In& weight, const Out&);
+    void (*scale)(const In&, const float* shift, const float* divisor, float most, const Out&);
+    void (*normalise)(const In&, const float* weight, const float* bias, float epsilon, const Out&);
+    void (*reduce)(Reduction, const In&, size_t count, const Out&);
+    void (*attend)(const Attention&);
+    void (*convert)(Type, const void*, size_t count, float* out);
+};
+
+} // namespace fugu::nets

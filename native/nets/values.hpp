@@ -1,0 +1,118 @@
+// Values of a network: where their numbers stand while it runs.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <vector>
+
+#include "nets/kernels.hpp"
+
+namespace fugu::nets {
+
+// What does not fit is refused as a ValueError; the Python front says what exactly is wrong.
+inline void require(bool fits, const char* message) {
+    if (!fits)
+        throw std::invalid_argument(message);
+}
+
+// Numbers that begin where a vector may, all of them 0 at first.
+class Buffer {
+public:
+    void resize(size_t size) {
+        if (size == size_)
+            return;
+        data_.reset(size ? static_cast<float*>(::operator new(size * sizeof(float), kPlace))
+                         : nullptr);
+        size_ = size;
+        std::fill_n(data_.get(), size, 0.0f);
+    }
+    float* data() const { return data_.get(); }
+    size_t size() const { return size_; }
+
+private:
+    static constexpr std::align_val_t kPlace{64};
+    struct Free {
+        void operator()(float* data) const { ::operator delete(data, kPlace); }
+    };
+    std::unique_ptr<float, Free> data_;
+    size_t size_ = 0;
+};
+
+enum class Home { Work, Constant, Rows, State };
+
+// A table [rows, width] of each observation; it may be a part of another value's.
+struct Value {
+    size_t rows = 0, width = 0, stride = 0;
+    Home home = Home::Work;
+    size_t owner = 0; // whose memory it is: the value itself, or another
+    size_t begin = 0; // numbers before it, of each observation
+
+    size_t size() const { return rows * width; }
+    bool dense() const { return stride == width; }
+};
+
+// Some observations under way.
+struct Frame {
+    const Kernels& kernels;
+    const std::vector<Value>& values;
+    const std::vector<float*>& memory; // of each value that owns some
+    size_t count = 0;                  // observations
+    const char* rows = nullptr;
+    size_t row_bytes = 0;
+    const float* state = nullptr;
+
+    In in(size_t index) const {
+        const Value& value = values[index];
+        const float* data = nullptr;
+        if (value.home == Home::Rows)
+            data = reinterpret_cast<const float*>(rows);
+        else if (value.home == Home::State)
+            data = state;
+        else
+            data = memory[value.owner];
+        return {data + value.begin, count * value.rows, value.width, value.stride};
+    }
+    Out out(size_t index) const {
+        const Value& value = values[index];
+        return {memory[index], count * value.rows, value.width, value.width};
+    }
+};
+
+// Places in one block of memory, given and taken back.
+class Places {
+public:
+    static constexpr size_t kGrain = 16; // numbers of the widest vector
+
+    // The first gap that is wide enough, or the end.
+    size_t take(size_t size) {
+        size = rounded(size);
+        size_t place = 0, i = 0;
+        for (; i < taken_.size() && taken_[i].first - place < size; ++i)
+            place = taken_[i].first + taken_[i].second;
+        taken_.insert(taken_.begin() + static_cast<ptrdiff_t>(i), {place, size});
+        end_ = std::max(end_, place + size);
+        return place;
+    }
+    void give_back(size_t place) {
+        for (size_t i = 0; i < taken_.size(); ++i)
+            if (taken_[i].first == place) {
+                taken_.erase(taken_.begin() + static_cast<ptrdiff_t>(i));
+                return;
+            }
+    }
+    size_t end() const { return end_; }
+
+    static size_t rounded(size_t size) {
+        return std::max(size + kGrain - 1, kGrain) / kGrain * kGrain;
+    }
+
+private:
+    std::vector<std::pair<size_t, size_t>> taken_; // places and sizes, in order
+    size_t end_ = 0;
+};
+
+} // namespace fugu::nets

@@ -1,0 +1,277 @@
+"""A network run by the native core: one call a batch, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu import native
+from fugu.core.errors import UsageError
+from fugu.native.arrays import describe, refuse
+from fugu.nets import net as ops
+from fugu.nets.net import Floats, Net
+
+if TYPE_CHECKING or native.available:
+    from fugu import _native
+
+Outputs = tuple[Floats, Floats, Floats]
+
+
+def targets() -> dict[str, int]:
+    """Kinds of processor that networks can run for here, the best last; none without the core.
+
+    With each come the numbers that it computes at once.
+    """
+    return dict(_native.net_targets()) if native.available else {}
+
+
+def work_of(net: Net) -> int:
+    """Multiplications for one observation, of layers alone."""
+    found = 0
+    for op in net.operations:
+        match op:
+            case ops.Linear():
+                found += op.rows * op.weight.size
+            case ops.Convolve():
+                found += op.rows * op.out[1] * op.out[2] * op.weight.size
+    return found
+
+
+class NativeNet:
+    """Runs a network; rows do not see each other, and each gets the same bits in any batch.
+
+    Threads may share it: one call runs at a time, without the GIL. Update it while none does.
+
+    Attributes:
+        net: What it runs; its weights are copied.
+        target: The kind of processor that it runs for.
+    """
+
+    def __init__(self, net: Net, target: str | None = None) -> None:
+        known = list(targets())
+        if not known:
+            raise UsageError(f"native networks: the core is not built ({native.reason}).")
+        self.target = known[-1] if target is None else target
+        if self.target not in known:
+            raise refuse("target", repr(target), f"{', '.join(known)} on this processor")
+        layout, kind = net.observation, _code(net.observation.dtype)
+        self._runner = _native.NetRunner(kind, layout.size, net.state_size, self.target)
+        self._forward = self._runner.forward
+        self.update(net)
+
+    def update(self, net: Net) -> None:
+        """Take over the weights of a network of the same operations."""
+        try:
+            _Teller(net, self._runner).tell()
+        except ValueError as error:
+            raise UsageError(
+                f"update: given a network of other operations ({error}); allowed: those it was "
+                "made with, and other weights. Make a new NativeNet for it."
+            ) from None
+        self.net = net
+
+    def forward(self, rows: NDArray[Any], state: Floats, out: Outputs | None = None) -> Outputs:
+        """Params, values and the new states of a batch.
+
+        Args:
+            rows: Observations as the layout packs them, `[batch, size]`.
+            state: `[batch, state_size]`
+            out: Where to write the three; nothing is allocated then. Its state may be `state`.
+
+        Returns:
+            `out`, or new arrays; without critics or memory, some have no columns.
+        """
+        try:
+            found: Outputs = self._forward(rows, state, out)
+        except ValueError as error:
+            raise self._refusal(str(error), rows, state, out) from None
+        return found
+
+    def _refusal(self, name: str, rows: Any, state: Any, out: Any) -> UsageError:
+        layout, size = self.net.observation, self.net.state_size
+        if name == "rows":
+            allowed = f"a C-contiguous {layout.dtype} array [batch, {layout.size}]"
+            return refuse("rows", describe(rows), allowed)
+        if name == "state":
+            return refuse("state", describe(state), f"a C-contiguous float32 array [batch, {size}]")
+        if name == "out":
+            parts = ", ".join(map(describe, out)) if isinstance(out, tuple) else describe(out)
+            allowed = (
+                f"three C-contiguous float32 arrays of {len(rows)} rows: params, values, state"
+            )
+            return refuse("out", parts, allowed)
+        return UsageError(f"{name}. Update it with a network of the operations it was made with.")
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A value as the core has it.
+
+    Attributes:
+        number: Its number there.
+        image: Channels, height and width, if it is an image whose channels stand last.
+        divisor: What its numbers must still be divided by.
+    """
+
+    number: int
+    image: tuple[int, int, int] | None = None
+    divisor: float = 1.0
+
+
+class _Teller:
+    """Tells the core a network.
+
+    Images keep their channels last from one convolution to the next, and one divisor of all numbers
+    becomes part of the weights that follow: what comes next is told of it, or made to fit.
+    """
+
+    def __init__(self, net: Net, runner: _native.NetRunner) -> None:
+        self._net, self._runner = net, runner
+        self._told: list[_Told] = []
+
+    def tell(self) -> None:
+        """All operations, and what comes of them."""
+        self._runner.begin()
+        for operation in self._net.operations:
+            self._told.append(self._tell(operation))
+        given = self._net.params, self._net.values, self._net.state
+        self._runner.end([-1 if value is None else self._plain(value) for value in given])
+
+    def _tell(self, op: ops.Operation) -> _Told:
+        match op:
+            case ops.Linear():
+                return self._linear(op)
+            case ops.Convolve():
+                return self._convolve(op)
+            case ops.Pool():
+                return self._pool(op)
+            case ops.Scale():
+                return self._scale(op)
+            case ops.Permute(shape=(_, _, _), order=(2, 0, 1)):
+                height, width, channels = op.shape
+                return _Told(self._plain(op.inputs[0]), (channels, height, width))
+            case ops.Apply():
+                (only,) = self._alike(op)
+                return _Told(self._runner.apply(only.number, op.function), only.image)
+            case ops.Combine():
+                one, other = self._alike(op)
+                number = self._runner.combine(one.number, other.number, op.function)
+                return _Told(number, one.image)
+        return _Told(self._tell_plain(op, [self._plain(i) for i in op.inputs]))
+
+    def _tell_plain(self, op: ops.Operation, inputs: list[int]) -> int:
+        runner = self._runner
+        match op:
+            case ops.Read():
+                return runner.read(op.rows, op.width, *_place(op.place))
+            case ops.OneHot():
+                choices = op.start.tolist(), op.counts.tolist()
+                return runner.one_hot(op.rows, *_place(op.place), *choices)
+            case ops.Embed():
+                entries = op.start.tolist(), op.counts.tolist(), op.offsets.tolist()
+                return runner.embed(op.rows, *_place(op.place), *entries, op.table)
+            case ops.State():
+                return runner.state(op.begin, op.width)
+            case ops.Constant():
+                return runner.constant(op.numbers)
+            case ops.Blend():
+                return runner.blend(inputs[0], inputs[1], inputs[2])
+            case ops.Join():
+                return runner.join(inputs)
+            case ops.Cut():
+                return runner.cut(inputs[0], op.begin, op.width)
+            case ops.Reshape():
+                return runner.reshape(inputs[0], op.rows, op.width)
+            case ops.Permute():
+                return runner.permute(inputs[0], list(op.shape), list(op.order))
+            case ops.Keep():
+                return runner.keep(inputs[0], inputs[1])
+            case ops.Reduce():
+                return runner.reduce(inputs[0], op.function, op.count)
+            case ops.Normalise():
+                return runner.normalise(inputs[0], op.weight, op.bias, op.epsilon)
+            case ops.Attend():
+                query, keys, values, count = inputs
+                return runner.attend(query, keys, values, count, op.heads, op.bias)
+        raise NotImplementedError(type(op).__name__)
+
+    # ------------------------------------------------------------------ what looks at images
+
+    def _linear(self, op: ops.Linear) -> _Told:
+        given = self._told[op.inputs[0]]
+        weight = op.weight
+        if given.image is not None:
+            order = weight.reshape(-1, *given.image).transpose(0, 2, 3, 1)
+            weight = order.reshape(weight.shape)
+        return _Told(self._runner.linear(given.number, _divided(weight, given), op.bias))
+
+    def _convolve(self, op: ops.Convolve) -> _Told:
+        given = self._told[op.inputs[0]]
+        last = given.image is not None
+        weight = op.weight.transpose(0, 2, 3, 1) if last else op.weight
+        weight = _divided(weight.reshape(len(weight), -1), given)
+        sides = op.image, op.out, op.weight.shape[-1], op.stride, op.padding
+        return _Told(self._runner.convolve(given.number, *sides, last, weight, op.bias), op.out)
+
+    def _pool(self, op: ops.Pool) -> _Told:
+        given = self._settled(op.inputs[0])
+        number = given.number
+        if given.image is None:
+            number = self._runner.permute(number, list(op.image), [1, 2, 0])
+        sides = op.image, op.out, op.kernel, op.stride, op.padding
+        return _Told(self._runner.pool(number, *sides), op.out)
+
+    def _scale(self, op: ops.Scale) -> _Told:
+        given = self._settled(op.inputs[0])
+        shift, divisor = op.shift, op.divisor
+        if not shift.any() and np.isposinf(op.most) and (divisor == divisor[:1]).all():
+            return _Told(given.number, given.image, float(divisor[0]))
+        if given.image is not None:
+            shift, divisor = (_channels_last(part, given.image) for part in (shift, divisor))
+        return _Told(self._runner.scale(given.number, shift, divisor, op.most), given.image)
+
+    def _alike(self, op: ops.Operation) -> list[_Told]:
+        """The inputs in one order: that of images, if all are such."""
+        given = [self._settled(value) for value in op.inputs]
+        if len({told.image for told in given}) == 1:
+            return given
+        return [_Told(self._plain(value)) for value in op.inputs]
+
+    def _settled(self, value: int) -> _Told:
+        """A value that is divided by nothing more."""
+        told = self._told[value]
+        if told.divisor != 1.0:
+            width = self._net.shape(value)[1]
+            parts = np.zeros(width, np.float32), np.full(width, told.divisor, np.float32)
+            told = _Told(self._runner.scale(told.number, *parts, np.inf), told.image)
+            self._told[value] = told
+        return told
+
+    def _plain(self, value: int) -> int:
+        """A value just as the net means it."""
+        told = self._settled(value)
+        if told.image is not None:
+            channels, height, width = told.image
+            shape = [height, width, channels]
+            told = _Told(self._runner.permute(told.number, shape, [2, 0, 1]))
+            self._told[value] = told
+        return told.number
+
+
+def _code(dtype: np.dtype[Any]) -> str:
+    return f"{dtype.kind}{dtype.itemsize}"
+
+
+def _place(place: ops.Place) -> tuple[int, str]:
+    return place.offset, _code(place.dtype)
+
+
+def _divided(weight: Floats, given: _Told) -> Floats:
+    return np.ascontiguousarray(weight / np.float32(given.divisor), np.float32)
+
+
+def _channels_last(numbers: Floats, image: tuple[int, int, int]) -> Floats:
+    return np.ascontiguousarray(numbers.reshape(image).transpose(1, 2, 0).ravel())

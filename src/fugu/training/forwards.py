@@ -1,0 +1,135 @@
+"""Forward passes of policies that act: by torch, or by the native core where batches are small."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fugu import native
+from fugu.core.errors import UsageError
+from fugu.nets.native import NativeNet, targets, work_of
+from fugu.nets.reading import read_policy
+from fugu.policies.config import PolicyEngine
+from fugu.policies.policy import Policy
+from fugu.spaces import Layout
+
+log = logging.getLogger("fugu")
+
+# Multiplications of a batch up to which the native core is chosen, for each number that it computes
+# at once; measured by benchmarks/nets.py. A rule and no timing, so that equal runs choose alike.
+SMALL = 1 << 20
+
+
+class Forward(Protocol):
+    """Computes what a policy's `forward` gives, on the policy's device and without a gradient."""
+
+    @property
+    def engine(self) -> str:
+        """Who computes: "torch" or "native"."""
+
+    def __call__(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Params, values and the new state of a batch; see `Policy.forward`."""
+
+    def refresh(self) -> None:
+        """Take over the policy's weights, which may have changed."""
+
+
+class TorchForward:
+    """The policy itself."""
+
+    engine = "torch"
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def __call__(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `Policy.forward`."""
+        found: tuple[Tensor, Tensor, Tensor] = self._policy(observations, state)
+        return found
+
+    def refresh(self) -> None:
+        """Nothing: it is the policy."""
+
+
+class NativeForward:
+    """The policy's network in the native core, with the weights that it had at the last refresh."""
+
+    engine = "native"
+
+    def __init__(self, policy: Policy, layout: Layout) -> None:
+        self._policy, self._layout = policy, layout
+        self._net = NativeNet(read_policy(policy, layout))
+
+    def __call__(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `Policy.forward`, of tensors on the CPU."""
+        params, values, after = self._net.forward(observations.numpy(), state.numpy())
+        return torch.from_numpy(params), torch.from_numpy(values), torch.from_numpy(after)
+
+    def refresh(self) -> None:
+        """Read the policy again."""
+        self._net.update(read_policy(self._policy, self._layout))
+
+
+def make_forward(policy: Policy, layout: Layout, engine: PolicyEngine, batch: int) -> Forward:
+    """Who computes a policy's forward passes, as the settings say or as is faster.
+
+    Args:
+        policy: Whose; on its device.
+        layout: Of the rows that it is given.
+        engine: The setting.
+        batch: Rows that it is given at once.
+
+    Raises:
+        UsageError: If the native core was asked for and cannot do it.
+    """
+    if engine == "torch":
+        return TorchForward(policy)
+    obstacle = _obstacle(policy)
+    if engine == "native":
+        if obstacle is not None:
+            raise UsageError(f"policy.engine: given 'native' {obstacle}; allowed: auto or torch.")
+        return NativeForward(policy, layout)
+    if obstacle is None and _is_small(policy, layout, batch):
+        return NativeForward(policy, layout)
+    return TorchForward(policy)
+
+
+def recall_forward(recorded: str, policy: Policy, layout: Layout, batch: int) -> Forward:
+    """Who computed them when a run was saved, so that it goes on exactly."""
+    obstacle = _obstacle(policy)
+    if recorded == "native" and obstacle is not None:
+        log.warning(
+            "this run was collected by the native core, and goes on %s: its numbers will "
+            "differ in the last digits",
+            obstacle,
+        )
+        recorded = "torch"
+    return make_forward(policy, layout, "native" if recorded == "native" else "torch", batch)
+
+
+def _obstacle(policy: Policy) -> str | None:
+    """Why the native core cannot run a policy; None if it may."""
+    device = next(policy.parameters()).device
+    if not native.available:
+        return f"without the core, which is not built ({native.reason})"
+    if device.type != "cpu":
+        return f"with a policy on {device}"
+    if type(policy) is not Policy:
+        return f"with a {type(policy).__name__}"
+    return None
+
+
+def _is_small(policy: Policy, layout: Layout, batch: int) -> bool:
+    """Whether it is worth while, and nobody laid hands on how the policy's parts are called."""
+    for module in policy.modules():
+        if "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks:
+            return False
+    try:
+        net = read_policy(policy, layout)
+    except UsageError:  # it has parts of its own
+        return False
+    *_, lanes = targets().values()
+    return batch * work_of(net) <= SMALL * lanes
