@@ -6,17 +6,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]pp' -o -name '*.[ch]')
-C_FILES := $(filter native/%,$(NATIVE)) $(shell find tests benchmarks -name '*.[ch]pp' -o -name '*.[ch]')
+C_FILES := $(filter native/%,$(NATIVE)) $(shell find tests benchmarks src/fugu/export -name '*.[ch]pp' -o -name '*.[ch]')
 # The suite's core runs on these too, beside the pinned one: the oldest and the newest supported.
 GYMNASIUMS := 1.0.0 1.4.0
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all check format lint sanitize bench peers bubblewrap setup clean
+.PHONY: train test test-all check format lint sanitize bench peers bubblewrap chromium setup clean
 
 train: setup
 	$(BIN)/fugu train breakout
 
-test: setup bubblewrap $(GYMNASIUMS:%=.cache/gymnasium-%)
+test: setup bubblewrap chromium $(GYMNASIUMS:%=.cache/gymnasium-%)
 	$(PYTEST) -m "not slow"
 	@for version in $(GYMNASIUMS); do \
 	    echo "on gymnasium $$version:"; \
@@ -54,10 +54,14 @@ bench: setup peers
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/native.py
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/nets.py
 	$(BIN)/python benchmarks/algos.py
 	$(BIN)/python benchmarks/coding.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/web.py
+	$(BIN)/python benchmarks/serve.py
 
 # Other people's libraries, in virtual environments of their own.
 peers: .venv-peers/.installed
@@ -77,6 +81,14 @@ bubblewrap:
 	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 	      { apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }; } \
 	      >/dev/null 2>&1; } || echo "bubblewrap is absent, and what needs it is not tested"
+
+# The browser of tests/web and benchmarks/web.py, which name it as absent where it cannot be had.
+chromium:
+	@for name in chromium-headless-shell chromium google-chrome; do command -v $$name && exit; done >/dev/null; \
+	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	      { apt-get install -y -qq --no-install-recommends chromium-headless-shell || \
+	        { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell; }; } \
+	      >/dev/null 2>&1; } || echo "Chromium is absent, and pages are not tested"
 
 setup: $(STAMP)
 

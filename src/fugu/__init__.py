@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fugu.envs import EpisodeStats as EpisodeStats
     from fugu.envs import emulate as emulate
     from fugu.envs.checking import check as check
+    from fugu.hub.agent import from_hub as from_hub
+    from fugu.hub.push import push_to_hub as push_to_hub
     from fugu.spaces import Layout as Layout
     from fugu.training.evaluate import evaluate as evaluate
     from fugu.training.session import resume as resume
@@ -32,7 +34,9 @@ _HOMES = {
     "check": "fugu.envs.checking",
     "emulate": "fugu.envs",
     "evaluate": "fugu.training.evaluate",
+    "from_hub": "fugu.hub.agent",
     "make": "fugu.vector",
+    "push_to_hub": "fugu.hub.push",
     "resume": "fugu.training.session",
     "train": "fugu.training.session",
 }

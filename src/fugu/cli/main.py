@@ -24,12 +24,16 @@ from fugu.cli.dream import Dream
 from fugu.cli.env import Env
 from fugu.cli.envs import Envs
 from fugu.cli.evaluate import Evaluate
+from fugu.cli.export import Export
+from fugu.cli.gallery import Gallery
+from fugu.cli.hub import Hub
 from fugu.cli.league import League
 from fugu.cli.play import Play
 from fugu.cli.profile import Profile
 from fugu.cli.rank import Rank
 from fugu.cli.record import Record
 from fugu.cli.runs import Runs
+from fugu.cli.serve import Serve
 from fugu.cli.sweep import Sweep
 from fugu.cli.train import Resume, Train
 from fugu.core.errors import FuguError
@@ -59,8 +63,12 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "coding": Coding,
     "play": Play,
     "record": Record,
+    "gallery": Gallery,
     "dream": Dream,
     "runs": Runs,
+    "export": Export,
+    "serve": Serve,
+    "hub": Hub,
 }
 
 _DESCRIPTION = (

@@ -59,9 +59,10 @@ class Cast:
 
     def players(self, vec: Vector) -> Players:
         """Players for all agents of a vector, who remember nothing yet."""
-        from fugu.training.evaluate import Players
+        from fugu.training.evaluate import Players, engine_of
 
-        return Players(self._policies, vec, self._seed, greedy=self._greedy)
+        engine = engine_of(self.cfg)
+        return Players(self._policies, vec, self._seed, greedy=self._greedy, engine=engine)
 
     def players_in(self, copies: int) -> Players:
         """The same for so many copies of the run's environment."""

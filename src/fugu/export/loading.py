@@ -1,0 +1,174 @@
+"""`load`: a policy from wherever it is kept, run by whatever engine one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fugu.core.errors import UsageError
+from fugu.export.engines import check_engine, file_engine, make_engine, open_engine
+from fugu.export.player import LoadedPolicy
+from fugu.store.checkpoint import CHECKSUMS
+from fugu.store.finding import is_run
+from fugu.store.run import Run
+
+if TYPE_CHECKING:
+    from fugu.envs.contract import AgentGroup
+    from fugu.nets.net import Net
+    from fugu.policies.policy import Policy
+    from fugu.training.config import Config
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One policy of a run.
+
+    Attributes:
+        run: Whose.
+        cfg: The run's settings.
+        env: What it was trained on: its name, or something to call.
+        group: The agents that it acts for.
+        policy: In torch.
+        everyone: The policies of all groups, in order.
+    """
+
+    run: Run
+    cfg: Config
+    env: str | Callable[..., Any]
+    group: AgentGroup
+    policy: Policy
+    everyone: list[Policy]
+
+    def net(self) -> Net:
+        """Taken apart; an error if that cannot be done."""
+        from fugu.nets.reading import read_policy
+
+        return read_policy(self.policy, self.group.observation_layout)
+
+
+def load(
+    path: str | Path | Run,
+    engine: str | None = None,
+    *,
+    group: str | None = None,
+    best: bool = False,
+    root: str | Path = "runs",
+    seed: int = 0,
+    env: Callable[..., Any] | None = None,
+    policy_factory: Callable[..., Policy] | None = None,
+) -> LoadedPolicy:
+    """A policy, ready to act.
+
+    Args:
+        path: A run (its name, how it begins, its folder, latest), a checkpoint's folder, or what
+            `fugu export` wrote: FILE.onnx, FILE.wasm, a folder of C.
+        engine: What runs it: torch, compile, native, onnx, jax, wasm or c. By default torch, and
+            for an exported file the engine that it is for.
+        group: Which agents' policy, if a run has several.
+        best: Take a run's best checkpoint and not its last.
+        root: Where runs are.
+        seed: Of the policy's own generator.
+        env: What the run was trained on, if that was something to call.
+        policy_factory: As of `train`, if it was given there.
+
+    Raises:
+        UsageError: If there is no such policy, or the engine cannot run it.
+        MissingExtraError: If the engine needs a package that is not installed.
+    """
+    if engine is not None:
+        check_engine(engine)
+    if not isinstance(path, Run) and (kind := file_engine(Path(path))) is not None:
+        given = {"group": group, "best": best, "env": env, "policy_factory": policy_factory}
+        return _open(
+            Path(path), kind, engine, [name for name, value in given.items() if value], seed
+        )
+    name = engine or "torch"
+    trained = find(path, group=group, best=best, root=root, env=env, policy_factory=policy_factory)
+    made = make_engine(name, trained.policy, trained.group.observation_layout)
+    return LoadedPolicy(made, name, seed)
+
+
+def find(
+    path: str | Path | Run,
+    *,
+    group: str | None = None,
+    best: bool = False,
+    root: str | Path = "runs",
+    env: Callable[..., Any] | None = None,
+    policy_factory: Callable[..., Policy] | None = None,
+) -> Trained:
+    """A policy of a run or a checkpoint, in torch; see `load`."""
+    found = find_all(path, best=best, root=root, env=env, policy_factory=policy_factory)
+    by_name = {each.group.name: each for each in found}
+    if group is None and len(by_name) > 1:
+        raise UsageError(
+            f"group: given none, but {found[0].run.name!r} has several; allowed: one of "
+            f"{', '.join(by_name)}."
+        )
+    name = next(iter(by_name)) if group is None else group
+    if name not in by_name:
+        raise UsageError(f"group: given {name!r}; allowed: {', '.join(by_name)}.")
+    return by_name[name]
+
+
+def find_all(
+    path: str | Path | Run,
+    *,
+    best: bool = False,
+    root: str | Path = "runs",
+    env: Callable[..., Any] | None = None,
+    policy_factory: Callable[..., Policy] | None = None,
+) -> list[Trained]:
+    """The policies of a run or a checkpoint, one for each group of agents; see `load`."""
+    from fugu.policies.policy import make_policy
+    from fugu.training.evaluate import load_groups
+    from fugu.training.parts import Parts
+
+    run, checkpoint = _places(path, root)
+    if best and checkpoint is not None:
+        raise UsageError("best: given with a checkpoint; allowed: with a run.")
+    if best:
+        checkpoint = run.best()
+        if checkpoint is None:
+            raise UsageError(
+                f"best: given with {run.name!r}, whose checkpoints have no score; allowed: a run "
+                "in which an episode ended. Leave it out for the last checkpoint."
+            )
+    parts = Parts(env, policy_factory or make_policy)
+    cfg, found = load_groups(run, checkpoint, parts)
+    everyone = [policy for _, policy in found]
+    made_of = parts.env_of(cfg.env)
+    return [Trained(run, cfg, made_of, group, policy, everyone) for group, policy in found]
+
+
+def _places(path: str | Path | Run, root: str | Path) -> tuple[Run, Path | None]:
+    """The run that is meant, and its checkpoint if that was named."""
+    if isinstance(path, Run):
+        return path, None
+    folder = Path(path)
+    if not (folder / CHECKSUMS).is_file():
+        return Run.open(path, root), None
+    above = folder.absolute().parent.parent
+    if not is_run(above):
+        raise UsageError(
+            f"path: given {str(folder)!r}, a checkpoint outside of its run, whose settings it "
+            "needs; allowed: RUN/checkpoints/step_000000123."
+        )
+    return Run(above), folder
+
+
+def _open(path: Path, kind: str, engine: str | None, given: list[str], seed: int) -> LoadedPolicy:
+    if engine not in (None, kind):
+        raise UsageError(
+            f"engine: given {engine!r} for {str(path)!r}; allowed: {kind!r}, or none. Other "
+            "engines load the run."
+        )
+    if given:
+        raise UsageError(
+            f"{given[0]}: given with {str(path)!r}, which holds one policy; allowed: with a run."
+        )
+    if not path.exists():
+        raise UsageError(f"path: given {str(path)!r}; allowed: a file that exists.")
+    return LoadedPolicy(open_engine(kind, path), kind, seed)

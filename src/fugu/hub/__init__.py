@@ -1,0 +1,1 @@
+"""Runs shared through the Hugging Face Hub, or through a folder."""

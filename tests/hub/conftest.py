@@ -1,0 +1,67 @@
+"""Runs to share, and a Hub on this machine to share them through."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fugu import native
+from fugu.store.run import Run
+
+if TYPE_CHECKING:
+    from hub_server import Hub
+
+sys.path.insert(0, str(Path(__file__).parent))  # for hub_server.py
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A small run of cartpole, with two checkpoints."""
+    if not native.available:
+        pytest.skip("needs the native extension")
+    from fugu.training.session import resume, train
+
+    folder: Path = tmp_path_factory.mktemp("shared") / "runs"
+    settings = {"total_steps": 1024, "horizon": 16}
+    where = {"folder": folder, "name": "pole", "keep": 5}
+    train("cartpole", train=settings, vec={"num_envs": 16}, run=where, show=False, seed=3)
+    resume("pole", root=folder, show=False, overrides={"train": {"total_steps": 2048}})
+    return Run(folder / "pole")
+
+
+@pytest.fixture(scope="session")
+def older(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same run as it was at its first checkpoint."""
+    folder: Path = tmp_path_factory.mktemp("older") / "pole"
+    shutil.copytree(run.folder, folder)
+    shutil.rmtree(Run(folder).checkpoints()[-1])
+    return Run(folder)
+
+
+@pytest.fixture(scope="session")
+def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run's learning curve."""
+    from fugu.hub.exhibits import draw_curve
+
+    folder: Path = tmp_path_factory.mktemp("drawn")
+    return draw_curve(run, folder)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: Path) -> Iterator[Hub]:
+    """A Hub that this process takes for the real one, with an empty cache and the right token.
+
+    Curves are drawn once, which takes longer than all else that is tested with it.
+    """
+    from hub_server import TOKEN, running_hub, set_endpoint
+
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("fugu.hub.push.draw_curve", lambda *_: drawn)
+    with running_hub() as running:
+        set_endpoint(monkeypatch, running.endpoint, tmp_path / "cache")
+        yield running

@@ -1,0 +1,509 @@
+"""Runs shared through a folder: what is made of them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fugu
+from fugu.cli.main import main
+from fugu.core.errors import UsageError
+from fugu.export import load as load_policy
+from fugu.hub.contents import CHECKSUMS, RefusedError, dump_checksums
+from fugu.hub.places import FolderPlace
+from fugu.hub.pull import pull
+from fugu.hub.push import push_to_hub
+from fugu.store.checkpoint import load_checkpoint
+from fugu.store.run import Run
+from fugu.training.evaluate import evaluate
+from fugu.training.session import resume, train
+
+pytestmark = pytest.mark.timeout(200)
+
+
+@pytest.fixture(scope="module")
+def original(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a push of the run made."""
+    folder: Path = tmp_path_factory.mktemp("original") / "pole"
+    push_to_hub(run, folder, episodes=2, video=False)
+    return folder
+
+
+@pytest.fixture
+def shared(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it to lay hands on, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(original, tmp_path / "shared"))
+
+
+def sign(folder: Path) -> None:
+    """Make the checksums what they are, as somebody would who means harm."""
+    files = {name: folder / name for name in FolderPlace(folder).sizes() if name != CHECKSUMS}
+    (folder / CHECKSUMS).write_bytes(dump_checksums(files))
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    sign(folder)
+
+
+def weights(run: Run) -> dict[str, Any]:
+    latest = run.latest()
+    assert latest is not None
+    return load_checkpoint(latest).tensors["policy_0"]
+
+
+# ------------------------------------------------------------------ what a run becomes
+
+
+def test_all_that_shows_a_run_is_there(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    done = push_to_hub(run, tmp_path / "shared", episodes=20)
+    assert done.notes == ()
+    names = {path.name for path in (tmp_path / "shared").iterdir()}
+    assert names == {
+        "README.md",
+        "checkpoints",
+        "checksums.json",
+        "config.json",
+        "curve.png",
+        "evaluation.json",
+        "metrics.jsonl",
+        "replay.mp4",
+        "run.json",
+    }
+    found = json.loads((tmp_path / "shared/evaluation.json").read_text())
+    direct = evaluate(run, episodes=20).to_dict()
+    assert {name: found[name] for name in direct} == direct
+    assert done.score is not None
+    assert (done.score.mean, done.score.deviation) == (direct["mean_return"], direct["deviation"])
+    picture = (tmp_path / "shared/curve.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    imageio = pytest.importorskip("imageio.v3")
+    frames = imageio.improps(tmp_path / "shared/replay.mp4", plugin="FFMPEG").shape
+    assert frames[1] == 360
+
+
+def test_nothing_of_this_machine_is_shared(run: Run, shared: Path) -> None:
+    text = b"".join(path.read_bytes() for path in shared.rglob("*.json*"))
+    assert str(run.folder.parent).encode() not in text
+    assert os.uname().nodename.encode() not in text
+    config = json.loads((shared / "config.json").read_text())
+    assert {"folder", "name", "wandb"} & run.config["run"].keys()
+    assert not {"folder", "name", "wandb"} & config["run"].keys()
+
+
+def test_what_was_pulled_is_a_run_for_every_command(
+    run: Run, shared: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert main(["hub", "pull", "./shared"]) == 0
+    told = capsys.readouterr().out
+    assert "Pulled: ./shared to runs/shared" in told
+    assert "a resume begins new episodes" in told
+    assert main(["eval", "shared", "--episodes", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == evaluate(run, episodes=4).to_dict()
+    assert main(["play", "shared", "--steps", "3", "--fps", "1000"]) == 0
+    capsys.readouterr()
+    flags = ["--train.total-steps", "600", "--vec.num-envs", "16", "--quiet"]
+    assert main(["train", "cartpole", "--init-from", "shared", *flags]) == 0
+    assert main(["resume", "shared", "--train.total-steps", "3000", "--quiet"]) == 0
+    assert "finished after 3,0" in capsys.readouterr().out
+    assert main(["runs"]) == 0
+    assert main(["hub", "push", "shared", "./again", "--episodes", "0", "--no-video"]) == 0
+    assert "Pushed: ./again" in capsys.readouterr().out
+
+
+def test_trusted_it_goes_on_bit_for_bit(run: Run, shared: Path, tmp_path: Path) -> None:
+    shutil.copytree(run.folder, tmp_path / "copy")
+    pull("./shared", "pulled", trust=True)
+    more: dict[str, Any] = {"show": False, "overrides": {"train": {"total_steps": 3000}}}
+    ended = [resume(folder, **more).run for folder in ("copy", "pulled")]
+    one, other = (weights(each) for each in ended if each is not None)
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_untrusted_it_goes_on_without_states_of_environments(run: Run, shared: Path) -> None:
+    done = pull("./shared")
+    latest = done.run.latest()
+    assert latest is not None
+    assert [Path(name).name for name in done.left] == ["environments.safetensors"]
+    assert "environments" not in load_checkpoint(latest).tensors
+    trusted = pull("./shared", "trusted", trust=True).run.latest()
+    assert trusted is not None
+    assert "environments" in load_checkpoint(trusted).tensors
+
+
+def test_an_agent_from_a_folder(run: Run, shared: Path) -> None:
+    agent = fugu.from_hub("./shared")
+    assert agent.evaluate(4, seed=1) == evaluate(run, episodes=4, seed=1)
+    assert agent.config.env == "cartpole"
+    with agent.make(3) as vec:
+        act = agent.players(vec)
+        vec.async_reset(0)
+        batch = vec.recv()
+        vec.send(act(batch))
+        assert len(vec.recv().rewards) == 3
+    policy = agent.load()
+    observation = [0.01, 0.2, -0.03, 0.4]
+    action, value, _ = policy.act(observation)
+    same = load_policy(run).act(observation)
+    assert (action, value) == same[:2]
+    with pytest.raises(UsageError, match="group: given 'others'"):
+        agent.load(group="others")
+    assert [path.name for path in Path().iterdir()] == ["shared"]
+
+
+def test_the_best_checkpoint(run: Run, tmp_path: Path) -> None:
+    mine = Run(shutil.copytree(run.folder, tmp_path / "mine"))
+    first, last = mine.checkpoints()
+    state = load_checkpoint(first)
+    kept = {"tensors": state.tensors, "state": state.state, "score": 1e6}
+    mine.save(int(state.state["step"]), **kept)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"episodes": 0, "video": False}
+    push_to_hub(mine, tmp_path / "shared", **options)
+    assert [path.name for path in (tmp_path / "shared/checkpoints").iterdir()] == [last.name]
+    push_to_hub(mine, tmp_path / "shared", best=True, **options)
+    assert [path.name for path in (tmp_path / "shared/checkpoints").iterdir()] == [first.name]
+    assert pull(tmp_path / "shared", tmp_path / "pulled").run.latest() is not None
+
+
+def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
+    """An environment that draws nothing, and that no name leads to."""
+    folder = {"folder": tmp_path / "runs", "name": "own"}
+    small: dict[str, Any] = {"train": {"total_steps": 200}, "vec": {"num_envs": 4}}
+
+    def make_env(**_: Any) -> Any:
+        import gymnasium
+
+        return gymnasium.make("CartPole-v1")
+
+    made = train(make_env, run=folder, show=False, **small).run
+    assert made is not None
+    done = push_to_hub(made, tmp_path / "shared")
+    assert [note.partition(":")[0] for note in done.notes] == ["not played"]
+    assert done.score is not None
+    assert "training" in done.score.source
+    done = push_to_hub(made, tmp_path / "shared", env=make_env, episodes=1)
+    assert [note.partition(":")[0] for note in done.notes] == ["no film"]
+    assert done.score is not None
+    assert "played for this card" in done.score.source
+    with pytest.raises(UsageError, match="trained on something to call"):
+        fugu.from_hub(tmp_path / "shared")
+    assert fugu.from_hub(tmp_path / "shared", env=make_env).evaluate(1).returns
+
+
+def test_a_league_takes_its_opponents_along(tmp_path: Path) -> None:
+    result = train(
+        "connect4",
+        league={"enabled": True, "snapshot_every": 300},
+        train={"total_steps": 600},
+        vec={"num_envs": 8},
+        run={"folder": tmp_path / "runs", "name": "club"},
+        show=False,
+    )
+    assert result.run is not None
+    push_to_hub(result.run, tmp_path / "shared", episodes=0, video=False)
+    pulled = pull(tmp_path / "shared", tmp_path / "there/club").run
+    members = {path.name for path in (result.run.folder / "league").iterdir()}
+    assert {path.name for path in (pulled.folder / "league").iterdir()} == members
+    assert len(members) > 1
+    more = {"train": {"total_steps": 900}, "run": {"folder": str(tmp_path / "there")}}
+    assert resume(pulled, show=False, overrides=more).status == "finished"
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def grow(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("change", [cut, grow, flip, Path.unlink])
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "policy_0.safetensors"])
+def test_a_changed_file_is_refused_by_name(
+    name: str, change: Callable[[Path], None], shared: Path
+) -> None:
+    (path,) = shared.rglob(name)
+    change(path)
+    with pytest.raises(RefusedError) as caught:
+        pull("./shared")
+    assert caught.value.file == path.relative_to(shared).as_posix()
+    assert not any(Path("runs").iterdir())
+
+
+def test_a_card_may_be_edited(shared: Path) -> None:
+    (shared / "README.md").write_text("# Mine")
+    (shared / "LICENSE").write_text("MIT")
+    (shared / ".git").mkdir()
+    (shared / ".git/config").write_text("")
+    taken = pull("./shared").run.folder
+    assert not (taken / "README.md").exists()
+    assert not (taken / ".git").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "policy.pkl",
+        "model.pt",
+        "setup.py",
+        "config.toml",
+        "checkpoints/step_1/evil.py",
+        "checkpoints/step_000000001/../../x.safetensors",
+        "checkpoints/other/policy_0.safetensors",
+        "notes.txt",
+        "status.json",
+        "origin.json",
+        "Config.json",
+        "config.json ",
+    ],
+)
+def test_a_file_that_no_run_has_is_refused(name: str, shared: Path) -> None:
+    (shared / name).parent.mkdir(parents=True, exist_ok=True)
+    (shared / name).write_bytes(b"x")
+    sign(shared)
+    with pytest.raises(RefusedError, match="no run of fugu has|may hold code") as caught:
+        pull("./shared")
+    assert caught.value.file == Path(os.path.normpath(name)).as_posix()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil", "/etc/passwd", "checkpoints/../../evil.safetensors", "a\\..\\b", ""]
+)
+def test_checksums_that_name_something_else_lead_nowhere(name: str, shared: Path) -> None:
+    sums = json.loads((shared / CHECKSUMS).read_text())
+    (shared / CHECKSUMS).write_text(json.dumps({**sums, name: "0" * 64}))
+    with pytest.raises(RefusedError, match="names it, but it is missing") as caught:
+        pull("./shared")
+    assert caught.value.file == name
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "null"])
+@pytest.mark.parametrize("name", [CHECKSUMS, "config.json", "run.json"])
+def test_broken_json_is_refused(name: str, text: str, shared: Path) -> None:
+    (shared / name).write_text(text)
+    if name != CHECKSUMS:
+        sign(shared)
+    with pytest.raises(RefusedError, match="it is no JSON|it holds no object") as caught:
+        pull("./shared")
+    assert caught.value.file == name
+
+
+@pytest.mark.parametrize("value", [1, "00", "z" * 64, None])
+def test_what_is_no_checksum_is_refused(value: Any, shared: Path) -> None:
+    sums = json.loads((shared / CHECKSUMS).read_text())
+    (shared / CHECKSUMS).write_text(json.dumps({**sums, "run.json": value}))
+    with pytest.raises(RefusedError, match="'run.json' has no SHA-256 there"):
+        pull("./shared")
+
+
+@pytest.mark.parametrize("kind", ["link", "folder link", "pipe"])
+def test_what_is_no_file_is_refused(kind: str, shared: Path, tmp_path: Path) -> None:
+    path = shared / ("league" if kind == "folder link" else "metrics.jsonl")
+    if path.exists():
+        path.rename(tmp_path / "real")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / "real" if kind == "link" else tmp_path)
+    with pytest.raises(RefusedError, match="neither a file nor a folder") as caught:
+        pull("./shared")
+    assert caught.value.file == path.name
+
+
+def test_a_pickle_under_another_name_is_refused(shared: Path) -> None:
+    import pickle
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.system, ("touch harmed",)
+
+    (path,) = shared.rglob("policy_0.safetensors")
+    path.write_bytes(pickle.dumps(Evil()))
+    sign(path.parent)
+    own = json.loads((path.parent / CHECKSUMS).read_text())
+    assert path.name in own
+    sign(shared)
+    with pytest.raises(RefusedError, match="it is no safetensors file") as caught:
+        pull("./shared")
+    assert caught.value.file.endswith("policy_0.safetensors")
+    assert not Path("harmed").exists()
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused(shared: Path) -> None:
+    (path,) = shared.rglob("state.json")
+    path.write_text(path.read_text() + "\n")
+    sign(shared)  # and not the checkpoint's own
+    with pytest.raises(RefusedError, match=r"step_.*/state\.json: its bytes are not those"):
+        pull("./shared")
+
+
+def test_a_file_larger_than_its_kind_is_refused(shared: Path) -> None:
+    with (shared / "config.json").open("ab") as file:
+        file.truncate((1 << 20) + 1)
+    with pytest.raises(RefusedError, match=r"config\.json: given 1,048,577 bytes"):
+        pull("./shared")
+
+
+def test_an_agent_is_not_refused_for_what_it_does_not_need(shared: Path) -> None:
+    with pytest.raises(RefusedError, match="bytes in all; allowed: 30,000|given .* bytes"):
+        pull("./shared", max_bytes=30_000)
+    assert fugu.from_hub("./shared", max_bytes=30_000).policies
+
+
+def test_too_many_files_are_refused(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fugu.hub.contents.MOST_FILES", 5)
+    with pytest.raises(RefusedError, match="files; allowed: 5"):
+        pull("./shared")
+
+
+@pytest.mark.parametrize("missing", ["run.json", "config.json", "checkpoints", CHECKSUMS])
+def test_half_a_run_is_refused(missing: str, shared: Path) -> None:
+    path = shared / missing
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if missing != CHECKSUMS:
+        sign(shared)
+    with pytest.raises(RefusedError, match=missing):
+        pull("./shared")
+
+
+# ------------------------------------------------------------------ code of others
+
+
+@pytest.fixture
+def factory(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that leaves a mark where it is imported, and a run that names it."""
+    code = "open('imported', 'w').close()\nimport gymnasium\n\n"
+    code += "def make(): return gymnasium.make('CartPole-v1')\n"
+    Path("strange_module.py").write_text(code)
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    change_config(shared, env="strange_module:make")
+    return Path("imported")
+
+
+def test_a_factory_is_refused_unless_it_is_trusted_and_imported_when_it_is_played(
+    factory: Path, shared: Path
+) -> None:
+    for call in (lambda: pull("./shared"), lambda: fugu.from_hub("./shared")):
+        with pytest.raises(RefusedError, match="'strange_module:make'.*import 'strange_module'"):
+            call()
+    pull("./shared", trust=True)
+    assert not factory.exists()
+    assert "strange_module" not in sys.modules
+    main(["eval", "shared", "--episodes", "1"])
+    assert factory.exists()
+    sys.modules.pop("strange_module")
+
+
+@pytest.mark.parametrize("env", ["os:system", "./evil.so", "coding:evil.jsonl", "evil:Env-v0", 3])
+def test_environments_that_are_programs_are_refused(env: Any, shared: Path) -> None:
+    change_config(shared, env=env, env_kwargs={"command": "touch harmed"})
+    with pytest.raises(RefusedError, match="given the environment"):
+        pull("./shared")
+    with pytest.raises(RefusedError, match="given the environment"):
+        fugu.from_hub("./shared")
+    assert not Path("harmed").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run": {"folder": "/tmp"}},
+        {"run": {"record_data": "/tmp"}},
+        {"run": {"record-data": "/tmp"}},
+        {"vec": {"backend": "ray", "ray_address": "evil:6379"}},
+        {"league": {"database": "/tmp/x"}},
+        {"env_": "os:system"},
+        {"run_": {"folder": "/tmp"}},
+    ],
+    ids=str,
+)
+def test_settings_for_each_machine_to_say_are_refused(changes: Any, shared: Path) -> None:
+    change_config(shared, **changes)
+    for trust in (False, True):
+        with pytest.raises(RefusedError, match=r"config\.json: given"):
+            pull("./shared", trust=trust)
+
+
+# ------------------------------------------------------------------ folders
+
+
+def test_a_push_replaces_a_run_and_nothing_else(
+    run: Run, older: Run, shared: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"episodes": 0, "video": False}
+    (shared / "LICENSE").write_text("MIT")
+    push_to_hub(older, "./shared", **options)
+    assert [path.name for path in (shared / "checkpoints").iterdir()] == [
+        path.name for path in older.checkpoints()
+    ]
+    assert not (shared / "evaluation.json").exists()
+    assert (shared / "LICENSE").exists()
+    pull("./shared")
+    Path("home").mkdir()
+    Path("home/thesis.tex").write_text("")
+    with pytest.raises(RefusedError, match=r"thesis\.tex: no run of fugu has"):
+        push_to_hub(run, "./home", **options)
+    assert [path.name for path in Path("home").iterdir()] == ["thesis.tex"]
+
+
+def test_a_push_that_is_broken_off_leaves_nothing_to_pull(
+    run: Run, older: Run, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+    write = FolderPlace._write
+
+    def write_some(source: Path, target: Path) -> None:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(target)
+        write(source, target)
+
+    monkeypatch.setattr(FolderPlace, "_write", staticmethod(write_some))
+    with pytest.raises(KeyboardInterrupt):
+        push_to_hub(older, "./shared", episodes=0, video=False)
+    with pytest.raises(RefusedError, match=r"checksums\.json: it is missing"):
+        pull("./shared")
+
+
+def test_wrong_places_and_names(run: Run, shared: Path) -> None:
+    with pytest.raises(UsageError, match="into: given 'shared', which exists"):
+        pull("./shared", "shared")
+    with pytest.raises(UsageError, match="folder: given './none'"):
+        pull("./none")
+    with pytest.raises(UsageError, match="revision: given with the folder"):
+        pull("./shared", revision="main")
+    with pytest.raises(UsageError, match="private: given with the folder"):
+        push_to_hub(run, "./shared", private=True)
+    with pytest.raises(UsageError, match="episodes: given -1"):
+        push_to_hub(run, "./new", episodes=-1)
+    Path("file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        push_to_hub(run, "./file/below", episodes=0, video=False)
+    with pytest.raises(UsageError, match="cannot be made"):
+        pull("./shared", "file/below")
+    empty = Run.create("runs", name="empty", env="cartpole")
+    with pytest.raises(UsageError, match="no whole checkpoint"):
+        push_to_hub(empty, "./new")
