@@ -20,6 +20,7 @@ import pytest
 import fugu
 from fugu import native
 from fugu.cli.main import main
+from fugu.cli.play import Play
 
 if not native.available:
     pytest.skip("needs the native extension", allow_module_level=True)
@@ -133,8 +134,10 @@ def test_players() -> None:
     assert game_of("connect4").names == alone.names
     with pytest.raises(UsageError, match="players: given 3"):
         game_of("connect4", players=3)
+    silent = resolve("cartpole")()
+    silent.spec.keys = ()
     with pytest.raises(UsageError, match="no keys"):
-        game_of("minesweeper")
+        Game(silent)
 
 
 @pytest.mark.parametrize("name", ["snake", "spaces", "predator_prey", "point_goal", "masked"])
@@ -173,6 +176,27 @@ def test_window(pygame: Any, key: str, direction: int) -> None:
         run(game, screen, fps=1000)
     assert (cart(game)[1] - before) * direction > 0.5
     assert not pygame.display.get_init()
+
+
+def test_pointing_opens_a_cell(pygame: Any) -> None:
+    from fugu.cli.playing.window import window
+
+    game = game_of("minesweeper")
+    (cells,) = game.env.spec.cells
+    with window(game) as screen:
+        shown, size = pygame.display.get_surface().get_size(), game.size
+        across, down = shown[0] / size[0], shown[1] / size[1]
+        x = (cells.x + 2.5 * cells.width / cells.columns) * across
+        y = (cells.y + 1.5 * cells.height / cells.rows) * down
+        for at in ((1, 1), (round(x), round(y))):  # outside of the board, and in its second row
+            pygame.event.post(pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=1, pos=at))
+        run(game, screen, steps=1, fps=1000)
+    assert game.env.buffers[0].actions[0, 0] == cells.columns + 2
+
+
+def test_a_board_needs_a_window() -> None:
+    with pytest.raises(UsageError, match="in a terminal; allowed: a window"):
+        Play("minesweeper", terminal=True).run()
 
 
 def test_play_command(pygame: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Play:
     """Play a native environment with the keyboard, or watch a run's policy play its environment.
 
-    Agents without keys act by chance. R begins anew, the space bar pauses and Esc or Q quits,
+    Cells of a board are chosen by the mouse. Agents without keys act by chance. R begins anew, the space bar pauses and Esc or Q quits,
     unless the game uses them itself.
     """
 
@@ -49,7 +49,7 @@ class Play:
 
     def run(self) -> int:
         """Play; 0 when it ends."""
-        from fugu.cli.playing.loop import run
+        from fugu.cli.playing.loop import keys_of, run
         from fugu.cli.playing.terminal import terminal
         from fugu.cli.playing.window import has_display, window
         from fugu.cli.subjects import find_run
@@ -61,6 +61,11 @@ class Play:
         with ExitStack() as stack:
             game = self._game() if found is None else self._watched(found, stack)
             in_terminal = self.terminal or not has_display(os.environ)
+            if in_terminal and game.names and not keys_of(game):
+                raise UsageError(
+                    f"play: given {self.env!r} in a terminal; allowed: a window, since it is "
+                    "played by pointing at cells. fugu gallery makes a page that needs no display."
+                )
             if in_terminal and not self.terminal:
                 print("No display here: playing in the terminal.", file=sys.stderr)
             with terminal() if in_terminal else window(game) as screen:

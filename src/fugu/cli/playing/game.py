@@ -1,4 +1,4 @@
-"""Games: a native environment whose agents people move with keys, and chance moves the others."""
+"""Games: a native environment whose agents people move, by keys and by pointing; chance the others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu.cli.playing.loop import cell_name
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv, as_bytes
-from fugu.envs.native_library import BOX, TYPES, Key
+from fugu.envs.native_library import BOX, TYPES, Key, NativeSpec
 from fugu.envs.picture import Picture
 from fugu.vector.tuning.playing import Player
 
@@ -60,7 +61,7 @@ class Game:
 
     Attributes:
         env: The environment.
-        names: Of the keys that do something.
+        names: Of the keys that do something, and of cells to point at.
         steps: That were made.
         score: The return of this episode so far, of the first agent that a person plays.
         last_score: The return of the episode before, if there was one.
@@ -68,12 +69,13 @@ class Game:
     """
 
     def __init__(self, env: NativeEnv, seed: int | None = None, players: int | None = None) -> None:
-        agents = list(dict.fromkeys((key.group, key.agent) for key in env.spec.keys))
+        keys = [*env.spec.keys, *_keys_of_cells(env.spec)]
+        agents = list(dict.fromkeys((key.group, key.agent) for key in keys))
         if not agents:
             name = env.library.name
             raise UsageError(
                 f"play: given {name!r}, which has no keys; allowed: an environment that names some "
-                f"with fugu_key. fugu record {name} shows it played by chance."
+                f"with fugu_key or fugu_cells. fugu record {name} shows it played by chance."
             )
         if players is not None and not 1 <= players <= len(agents):
             raise UsageError(
@@ -82,12 +84,12 @@ class Game:
             )
         played = agents[:players]
         places: dict[tuple[int, int, int, int], list[Key]] = {}
-        for key in env.spec.keys:
+        for key in keys:
             if (key.group, key.agent) in played:
                 places.setdefault((key.group, key.agent, key.leaf, key.index), []).append(key)
         self.env, self._first, self._played = env, played[0], played
-        self._controls = [Control(env, keys) for keys in places.values()]
-        self.names = tuple(dict.fromkeys(k.name for keys in places.values() for k in keys))
+        self._controls = [Control(env, own) for own in places.values()]
+        self.names = tuple(dict.fromkeys(k.name for own in places.values() for k in own))
         self.steps, self.score = 0, 0.0
         self.last_score: float | None = None
         self.best_score: float | None = None
@@ -109,6 +111,19 @@ class Game:
     def picture(self, size: tuple[int, int]) -> Picture:
         """A picture of now, of this width and height."""
         return self.env.render(size)
+
+    def cell_at(self, x: float, y: float) -> str | None:
+        """The name of the cell at a place of the picture, in its own units; None if there is none.
+
+        Where several agents may point at one, it is the first of them whose turn it is.
+        """
+        for cells in self.env.spec.cells:
+            live = (0, cells.agent) in self._played and self.env.buffers[0].live[cells.agent]
+            column = int((x - cells.x) / cells.width * cells.columns // 1)
+            row = int((y - cells.y) / cells.height * cells.rows // 1)
+            if live and 0 <= column < cells.columns and 0 <= row < cells.rows:
+                return cell_name(row * cells.columns + column)
+        return None
 
     @property
     def waits(self) -> bool:
@@ -158,6 +173,15 @@ class Game:
         if rows.terminations[agent] or rows.truncations[agent]:
             best = self.score if self.best_score is None else max(self.best_score, self.score)
             self.last_score, self.best_score, self.score = self.score, best, 0.0
+
+
+def _keys_of_cells(spec: NativeSpec) -> list[Key]:
+    """Each cell as a key of the agent that may point at it."""
+    return [
+        Key(cell_name(value), 0, cells.agent, 0, 0, value)
+        for cells in spec.cells
+        for value in range(cells.columns * cells.rows)
+    ]
 
 
 def _choices(leaf: dict[str, Any]) -> int:

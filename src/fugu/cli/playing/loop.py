@@ -11,6 +11,17 @@ from fugu.envs.picture import Picture
 
 RATE = 30.0  # frames a second where an environment does not say
 QUIT = "escape"
+_CELL = "cell "
+
+
+def cell_name(number: int) -> str:
+    """What a cell is called among keys."""
+    return f"{_CELL}{number}"
+
+
+def keys_of(game: Game) -> list[str]:
+    """Keys of a keyboard that do something."""
+    return [name for name in game.names if not name.startswith(_CELL)]
 
 
 @dataclass(frozen=True)
@@ -18,7 +29,7 @@ class KeyEvent:
     """A key went down or up."""
 
     name: str
-    """As pygame calls it: "left", "space", "a"."""
+    """As pygame calls it: "left", "space", "a"; or a cell that was pointed at: "cell 12"."""
     down: bool
 
 
@@ -30,7 +41,7 @@ class Game(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the keys that do something."""
+        """Of the keys that do something, and of cells to point at."""
         raise NotImplementedError("names -> tuple[str, ...]")
 
     @property
@@ -47,6 +58,10 @@ class Game(Protocol):
     def rate(self) -> float:
         """Steps a second; 0 if nobody says."""
         raise NotImplementedError("rate -> float")
+
+    def cell_at(self, x: float, y: float) -> str | None:
+        """The name of the cell at a place of the picture, in its own units; None if none is."""
+        raise NotImplementedError("cell_at(x: float, y: float) -> str | None")
 
     def reset(self) -> None:
         """Begin the next episode."""
@@ -96,7 +111,8 @@ def run(game: Game, screen: Screen, steps: int | None = None, fps: float | None 
     pause = 1 / (fps or game.rate or RATE)
     commands = commands_of(game)
     words = [f"{key} {what}" for key, what in commands.items() if key != "q"]
-    keys = [f"keys: {', '.join(game.names)}"] if game.names else []
+    names = keys_of(game) + ["the mouse"] * (len(keys_of(game)) < len(game.names))
+    keys = [f"keys: {', '.join(names)}"] if names else []
     help_line = "   ".join([*keys, ", ".join(words)])
     held: list[str] = []
     paused, due = False, time.perf_counter()

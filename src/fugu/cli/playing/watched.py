@@ -45,6 +45,9 @@ class WatchedGame:
         self.size: tuple[float, float] = (first.shape[1], first.shape[0])
         self.rate = float(told or 0)
 
+    def cell_at(self, x: float, y: float) -> None:
+        """Nobody points here."""
+
     def reset(self) -> None:
         """Begin anew, with other chance."""
         self._seed += 1

@@ -51,21 +51,33 @@ class Window:
     """Shows pictures as large as the window is; the line of the score is its title."""
 
     def __init__(self, pygame: Any, game: Game) -> None:
-        self._pygame, self._title = pygame, ""
+        self._pygame, self._game, self._title = pygame, game, ""
         width, height = game.size
         size = (round(HEIGHT * width / height), HEIGHT) if height > 0 else (HEIGHT, HEIGHT)
         self._surface = pygame.display.set_mode(size, pygame.RESIZABLE)
 
     def events(self) -> list[KeyEvent]:
-        """Keys that went down or up; closing the window counts as the key that quits."""
-        pygame, found = self._pygame, []
+        """Keys that went down or up, and cells that were pointed at.
+
+        Closing the window counts as the key that quits.
+        """
+        pygame = self._pygame
+        found: list[KeyEvent] = []
         for event in pygame.event.get():
             if event.type == pygame.QUIT:
                 found.append(KeyEvent(QUIT, True))
             elif event.type in (pygame.KEYDOWN, pygame.KEYUP):
                 name = pygame.key.name(event.key)
                 found.append(KeyEvent(name, event.type == pygame.KEYDOWN))
+            elif event.type == pygame.MOUSEBUTTONDOWN and event.button == 1:
+                found += self._pointed(event.pos)
         return found
+
+    def _pointed(self, at: tuple[int, int]) -> list[KeyEvent]:
+        """A cell goes down and up at once."""
+        shown, size = self._surface.get_size(), self._game.size
+        name = self._game.cell_at(at[0] / shown[0] * size[0], at[1] / shown[1] * size[1])
+        return [] if name is None else [KeyEvent(name, True), KeyEvent(name, False)]
 
     def show(self, game: Game, lines: tuple[str, str]) -> None:
         """Draw the game anew."""
