@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Play:
     """Play a native environment with the keyboard, or watch a run's policy play its environment.
 
-    Cells of a board are chosen by the mouse. Agents without keys act by chance. R begins anew, the space bar pauses and Esc or Q quits,
-    unless the game uses them itself.
+    Cells of a board are chosen by the mouse. Agents without keys act by chance. R begins anew, the
+    space bar pauses and Esc or Q quits, unless the game uses them itself.
     """
 
     env: Annotated[str, tyro.conf.arg(metavar="ENV|RUN")]

@@ -1,4 +1,4 @@
-"""Games: a native environment whose agents people move, by keys and by pointing; chance the others."""
+"""Games: a native environment whose agents people move, and chance moves the others."""
 
 from __future__ import annotations
 
