@@ -16,9 +16,11 @@ from typing import Protocol
 import tyro
 
 import fugu
+from fugu.cli import completion
 from fugu.cli.autotune import Autotune
 from fugu.cli.check import Check
 from fugu.cli.coding import Coding
+from fugu.cli.convert_config import ConvertConfig
 from fugu.cli.doctor import Doctor
 from fugu.cli.dream import Dream
 from fugu.cli.env import Env
@@ -69,11 +71,13 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "export": Export,
     "serve": Serve,
     "hub": Hub,
+    "convert-config": ConvertConfig,
 }
 
 _DESCRIPTION = (
     "Any environment as flat memory, thousands of copies at once, policies trained on them.\n\n"
-    "fugu COMMAND --help tells more about a command, fugu --version which fugu this is."
+    "fugu COMMAND --help tells more about a command, fugu --version which fugu this is;\n"
+    "fugu --install-completion lets your shell complete all of it."
 )
 _STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 
@@ -93,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fugu {fugu.__version__}")
         return 0
     try:
+        if args[:1] in ([completion.COMPLETE], [completion.INSTALL]):
+            return completion.run(args, COMMANDS)
         command = _parse(args)
     except (_RefusedError, FuguError) as refusal:
         print(f"fugu: {refusal}", file=sys.stderr)
@@ -121,7 +127,7 @@ def _parse(args: list[str]) -> Command:
     if name in COMMANDS:
         return _parse_command(name, args[1:])
     if name not in ("", "-h", "--help"):
-        valid = ["--help", "--version"] if name.startswith("-") else list(COMMANDS)
+        valid = [*completion.ALONE] if name.startswith("-") else list(COMMANDS)
         raise _RefusedError(_unknown("option" if name.startswith("-") else "command", name, valid))
     made: Command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS, prog="fugu", description=_DESCRIPTION, args=args, config=_STYLE

@@ -138,11 +138,13 @@ class Env:
         buffers: What it is bound to, one for each group.
         infos: What the last `reset` or `step` has to say, mostly nothing: one dict for each
             episode that ended.
+        copy_number: Which copy of its vector it is, from 0 on; known before `bind`.
     """
 
     groups: tuple[AgentGroup, ...]
     buffers: tuple[Buffers, ...]
     infos: Sequence[Info] = ()
+    copy_number: int = 0
 
     @property
     def num_agents(self) -> int:

@@ -175,6 +175,7 @@ class Worker:
                 f"copy, {self._slab.groups}. All copies need the same agents and spaces."
             )
         env.groups = self._slab.groups  # one compiled layout for all copies stays in the cache
+        env.copy_number = number
         env.bind(*self._slab.of_env(number))
         self._envs[number - self._first] = env
         return env

@@ -1,0 +1,1 @@
+"""Other people's interfaces on fugu's parts, for scripts that were written for them."""
