@@ -15,6 +15,7 @@ from losses import ADVANTAGE_SEED, EPISODES, STEPS, TOKENS, measure_loss
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import selective_log_softmax_and_entropy
 from watching import answer, read_settings
 
 PROMPT = 1  # tokens
@@ -28,8 +29,10 @@ class Given(torch.nn.Module):
         self.logits = torch.empty(0)
 
     def forward(self, **inputs: Any) -> Any:
-        """Those that predict the completion, and one more at the end."""
-        return SimpleNamespace(logits=torch.cat([self.logits, self.logits[:, -1:]], 1))
+        """What TRL makes of them for the completion, by its own function for logits."""
+        chosen = inputs["input_ids"][:, PROMPT:]
+        found = selective_log_softmax_and_entropy(self.logits, chosen, entropy_requires_grad=False)
+        return SimpleNamespace(log_probs=found[0], entropy=found[1])
 
 
 def make_trainer() -> GRPOTrainer:

@@ -188,7 +188,9 @@ def objective(
     ratios = log_ratios.exp()
     clipped = ratios.clamp(1.0 - cfg.clip_low, 1.0 + cfg.clip_high)
     gains = torch.minimum(ratios * batch.advantages, clipped * batch.advantages)
-    losses = -gains - cfg.entropy_coefficient * entropies
+    losses = -gains
+    if cfg.entropy_coefficient:
+        losses = losses - cfg.entropy_coefficient * entropies
     sums = {"policy_loss": -(gains * batch.weights).sum() / count}
     if batch.reference_log_probabilities is not None:
         # Chosen before the exponent: a gradient of infinity times 0 is no number.

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fugu.policies.choices import evaluate_choices
 from fugu.policies.config import Continuous
 from fugu.spaces import Layout
 from fugu.spaces.action_sampler import ActionSampler, Floats, log_slope
@@ -156,9 +157,7 @@ class ActionDistribution(nn.Module):
         if masks is not None:
             allowed = masks[..., run.logits].bool().reshape(heads)
             logits = torch.where(allowed, logits, FORBIDDEN)
-        logs = torch.log_softmax(logits, -1)
-        chosen = logs.gather(-1, indices).squeeze(-1)  # [..., heads]
-        entropies = -(logs.exp() * logs).sum(-1)
+        chosen, entropies = evaluate_choices(logits, indices)  # [..., heads]
         if allowed is not None:
             some = allowed.any(-1)
             chosen, entropies = torch.where(some, chosen, 0.0), torch.where(some, entropies, 0.0)
