@@ -66,9 +66,7 @@ def test_a_shell_completes(tmp_path: Path) -> None:
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m fugu.cli.main "$@"\n')
     command.chmod(0o755)
     script = install("bash", tmp_path)
-    asked = (
-        f"source {script}; COMP_WORDS=(fugu play cart); COMP_CWORD=2; _fugu"
-    )
+    asked = f"source {script}; COMP_WORDS=(fugu play cart); COMP_CWORD=2; _fugu"
     environ = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         [bash, "-c", f"{asked}; echo ${{COMPREPLY[@]}}"],
