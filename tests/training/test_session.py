@@ -105,7 +105,7 @@ def test_a_run_that_cannot_resume_its_episodes_says_so(
     assert "new episodes" not in caplog.text
     pytest.importorskip("ale_py")
     train(
-        "ALE/Pong-v5",
+        "ale_py:ALE/Pong-v5",
         show=False,
         train={"total_steps": 8, "horizon": 4},
         vec={"num_envs": 1, "backend": "serial"},

@@ -1,4 +1,4 @@
-"""Every environment that can be named here: the native suite, Gymnasium's ids, PettingZoo."""
+"""Every environment that can be named here: the native suite, recipes, Gymnasium's ids."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gymnasium import Space, spaces
 from fugu.envs import suite
 from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv
-from fugu.envs.resolve import REGISTRARS, modules_of
-from fugu.envs.resolve import families as pettingzoo_families
+from fugu.envs.recipes import Recipe, all_recipes, find_recipe
+from fugu.envs.resolve import REGISTRARS
 from fugu.vector.tuning.playing import Player
 
 # What families need beside the package that names them.
@@ -26,9 +26,6 @@ _NEEDS = {
     "box2d": "Box2D",
     "phys2d": "jax",
     "tabular": "jax",
-    "pettingzoo:atari": "multi_agent_ale_py",
-    "pettingzoo:butterfly": "pygame",
-    "pettingzoo:sisl": "Box2D",
 }
 MASK_STEPS = 200  # of a trial that looks whether choices are ever forbidden
 
@@ -64,9 +61,38 @@ def native_facts(name: str) -> NativeFacts:
     )
 
 
+@dataclass(frozen=True)
+class RecipeFacts:
+    """A recipe in one line of a table."""
+
+    prefix: str
+    summary: str
+    installed: bool
+    extra: str
+    names: tuple[str, ...]
+
+
+@cache
+def recipe_facts() -> tuple[RecipeFacts, ...]:
+    """All recipes; what is not installed has no names."""
+    return tuple(_recipe_facts(recipe) for recipe in all_recipes())
+
+
 def families() -> dict[str, list[str]]:
-    """Names of all environments that are not native, by family."""
-    return {**_gymnasium(), **_pettingzoo()}
+    """Names of all environments that are not native, by family: Gymnasium's ids and recipes."""
+    recipes = {fact.prefix: list(fact.names) for fact in recipe_facts() if fact.names}
+    return {**_gymnasium(), **recipes}
+
+
+def _recipe_facts(recipe: Recipe) -> RecipeFacts:
+    names: tuple[str, ...] = ()
+    if recipe.installed and recipe.names is not None:
+        # A package that is there and cannot be imported has none either.
+        with suppress(ImportError), warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            full = (f"{recipe.prefix}{name}" for name in recipe.names())
+            names = tuple(name for name in full if find_recipe(name) is recipe)
+    return RecipeFacts(recipe.prefix, recipe.summary, recipe.installed, recipe.extra, names)
 
 
 def describe(space: Space) -> str:  # type: ignore[type-arg]
@@ -122,6 +148,7 @@ def _gymnasium() -> dict[str, list[str]]:
     for name, spec in gymnasium.registry.items():
         # The others of a registrar are not found by their name alone.
         named = name in known or name.startswith(tuple(REGISTRARS))
+        named = named and find_recipe(name) is None  # which lists it itself
         if named and isinstance(spec.entry_point, str):  # others say that they are gone
             found.setdefault(_family(spec.entry_point), []).append(name)
     return {family: sorted(names) for family, names in found.items() if _is_whole(family)}
@@ -135,17 +162,6 @@ def _family(entry_point: str) -> str:
     """
     parts = entry_point.partition(":")[0].split(".")
     return parts[2] if parts[:2] == ["gymnasium", "envs"] else parts[0]
-
-
-def _pettingzoo() -> dict[str, list[str]]:
-    if importlib.util.find_spec("pettingzoo") is None:
-        return {}
-    found = {f"pettingzoo:{family}": modules_of(family) for family in pettingzoo_families()}
-    return {
-        family: [f"{family}/{name}" for name in names]
-        for family, names in found.items()
-        if _is_whole(family)
-    }
 
 
 def _is_whole(family: str) -> bool:

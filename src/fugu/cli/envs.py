@@ -15,7 +15,7 @@ from fugu.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fugu.cli.catalogue import NativeFacts
+    from fugu.cli.catalogue import NativeFacts, RecipeFacts
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Envs:
 
     def run(self) -> int:
         """List them; 0 if there is one."""
-        from fugu.cli.catalogue import families, native_facts
+        from fugu.cli.catalogue import families, native_facts, recipe_facts
         from fugu.envs import suite
 
         others = families()
@@ -50,12 +50,16 @@ class Envs:
             )
         if self.json:
             facts = [asdict(native_facts(name)) for name in native]
-            print(json.dumps({"native": facts, "families": others}, indent=2))
+            recipes = [{**asdict(fact), "names": len(fact.names)} for fact in recipe_facts()]
+            found = {"native": facts, "recipes": recipes, "families": others}
+            print(json.dumps(found, indent=2))
         elif self.part:
             print("\n".join([*native, *(name for names in others.values() for name in names)]))
         else:
             show_native(native_facts(name) for name in native)
-            _show_families(others)
+            show_recipes(recipe_facts())
+            prefixes = {fact.prefix for fact in recipe_facts()}
+            _show_families({name: found for name, found in others.items() if name not in prefixes})
         return 0
 
     def _means(self, name: str) -> bool:
@@ -91,6 +95,24 @@ def show_native(facts: Iterable[NativeFacts]) -> None:
         parts += [name for name, there in (("masks", fact.masks), ("costs", fact.costs)) if there]
         text = Text(fact.summary)
         table.add_row(fact.name, text.append(f"\n{' | '.join(parts)}", "dim"))
+    _console().print(table)
+
+
+def show_recipes(facts: Iterable[RecipeFacts]) -> None:
+    """Which recipes there are, and what those that are not installed need."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("\nrecipe", style="cyan", no_wrap=True)
+    table.add_column("\nnames", justify="right", no_wrap=True)
+    table.add_column("\nwhat it is")
+    for fact in facts:
+        there = f"{len(fact.names):,}" if fact.names else "any" if fact.installed else "absent"
+        text = Text(fact.summary)
+        if not fact.installed:
+            text.append(f'\npip install "fugu-rl[{fact.extra}]"', "dim")
+        table.add_row(fact.prefix, there, text)
     _console().print(table)
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 TRAIN_HELP = """usage: fugu train ENV [--SECTION.SETTING VALUE ...]
 
-Train a policy on an environment: a native name (breakout), a Gymnasium id (CartPole-v1),
-pettingzoo:family/name, velocity:Hopper-v5, package.module:factory, or the path of a native
-environment.
+Train a policy on an environment: a native name (breakout), a recipe's (ALE/Breakout-v5,
+procgen:coinrun, pettingzoo:family/name), a Gymnasium id (CartPole-v1), package.module:factory, or
+the path of a native environment; fugu envs lists them.
 
   --preset NAME      a named set of settings: classic, mujoco; of Dreamer: cpu, 1m, 12m, 25m to 200m
   --config FILE      a TOML file of settings

@@ -53,14 +53,21 @@ class UsageError(FuguError, RuntimeError):
 
 
 class MissingExtraError(FuguError, ImportError):
-    """A feature needs a package that is not installed."""
+    """A feature needs a package that is not installed.
 
-    def __init__(self, package: str, extra: str) -> None:
-        self.package, self.extra = package, extra
+    Attributes:
+        package: What is missing.
+        extra: Of fugu-rl, that brings it.
+        also: A command that must follow, where the extra alone does not.
+    """
+
+    def __init__(self, package: str, extra: str, also: str = "") -> None:
+        self.package, self.extra, self.also = package, extra, also
+        then = f", then {also}" if also else ""
         super().__init__(
             f"this needs the package '{package}', which is not installed: "
-            f'pip install "fugu-rl[{extra}]"'
+            f'pip install "fugu-rl[{extra}]"{then}'
         )
 
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
-        return type(self), (self.package, self.extra)
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return type(self), (self.package, self.extra, self.also)

@@ -16,6 +16,7 @@ from fugu.core.seeding import episode_seed, fresh_seed
 from fugu.envs.contract import AgentGroup, Buffers, Env, Info
 from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.episode_stats import EpisodeStats
+from fugu.envs.flat_env import FlatEnv
 from fugu.envs.own_state import OwnState, ReplayError, join_state, split_state
 from fugu.envs.plain import from_json, to_json
 from fugu.envs.slots import Slot
@@ -119,6 +120,10 @@ class EmulatedEnv(Env):
         """What the environment renders, in the render mode it was made with."""
         self._check_open()
         return self.source.render()
+
+    def to_gymnasium(self) -> FlatEnv:
+        """A Gymnasium environment as Gymnasium knows it, what it shows as flat rows."""
+        raise UsageError(f"to_gymnasium: given {self.source}; allowed: a gymnasium.Env.")
 
     # ------------------------------------------------------------------ states
 

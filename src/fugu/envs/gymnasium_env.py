@@ -12,6 +12,7 @@ from fugu.core.errors import EnvError, UsageError
 from fugu.envs.contract import Buffers
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.emulation_settings import EmulationSettings, make_groups
+from fugu.envs.flat_env import FlatEnv
 
 if native.available:
     from fugu._native import Stepper
@@ -51,6 +52,15 @@ class GymnasiumEnv(EmulatedEnv):
                 rows.rewards,
                 0,
             )
+
+    def to_gymnasium(self) -> FlatEnv:
+        """The environment as Gymnasium knows it, what it shows as flat rows.
+
+        >>> env = GymnasiumEnv(gymnasium.make("Blackjack-v1"), EmulationSettings()).to_gymnasium()
+        >>> env.reset(seed=1)[0].shape, env.observation_space.shape, env.action_space
+        ((3,), (3,), Discrete(2))
+        """
+        return FlatEnv(self.source, self.observation_layout)
 
     def _begin_episode(self, options: dict[str, Any]) -> None:
         arguments = self._next_reset(options)

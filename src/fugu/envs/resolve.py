@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import importlib.util
 import pkgutil
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -18,24 +15,26 @@ import gymnasium
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs import suite
+from fugu.envs.naming import nearest, newest
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.native_library import NativeLibrary
-from fugu.envs.velocity import make_velocity
+from fugu.envs.recipes import find_recipe
 
 _FORMS = (
     "a native name (cartpole), the path of a native environment that was built (./my_env.so), a "
-    "Gymnasium id (CartPole-v1, ALE/Breakout-v5, module:Id-v0), pettingzoo:family/name, "
-    "velocity:Id-v5, coding:humaneval, package.module:factory, or a callable"
+    "recipe's name (ALE/Breakout-v5, procgen:coinrun, pettingzoo:classic/chess), a Gymnasium id "
+    "(CartPole-v1, module:Id-v0), coding:humaneval, package.module:factory, or a callable"
 )
 # Problems that CodingEnv poses; native families of programs have their own names.
 CODING = ("humaneval", "codeio", "expressions")
 # Packages that register their ids when they are imported, by how the ids begin, and their extras.
 REGISTRARS = {
-    "ALE/": ("ale_py", None),
-    "BabyAI-": ("minigrid", "families"),
-    "MiniGrid-": ("minigrid", "families"),
+    "BabyAI-": ("minigrid", "minigrid"),
+    "MiniGrid-": ("minigrid", "minigrid"),
     "MiniHack-": ("minihack", "nethack"),
     "NetHack": ("nle", "nethack"),
+    "Vizdoom": ("vizdoom.gymnasium_wrapper", "vizdoom"),
+    "dm_control/": ("shimmy", "dm-control"),
 }
 
 
@@ -46,9 +45,10 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
     module `a.b` registers. A name without its version means the newest.
 
     Args:
-        env: A native name, the path of a native library, a Gymnasium id, `module:Id-v0`,
-            `pettingzoo:family/name`, `velocity:Id-v5` (see `VelocityCost`), `coding:humaneval` or
-            `coding:problems.jsonl` (see `CodingEnv`), `package.module:factory`, or a callable.
+        env: A native name, the path of a native library, a recipe's name (`ALE/Breakout-v5`,
+            `pettingzoo:family/name`; see `fugu.envs.recipes`), a Gymnasium id, `module:Id-v0`,
+            `coding:humaneval` or `coding:problems.jsonl` (see `CodingEnv`),
+            `package.module:factory`, or a callable.
         kwargs: Arguments of the environment.
 
     >>> resolve("CartPole-v1")().spec.id, resolve("FrozenLake", map_name="8x8")().spec.id
@@ -68,11 +68,10 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
         library = NativeLibrary.load(path)
         library.spec(library.values(kwargs))  # what is wrong with them is said here, not in workers
         return partial(NativeEnv, path, **kwargs)
+    recipe = find_recipe(env)
+    if recipe is not None:
+        return recipe.factory(env, kwargs)
     prefix, colon, name = env.partition(":")
-    if colon and prefix == "pettingzoo":
-        return partial(_call, *_find_pettingzoo(name), kwargs)
-    if colon and prefix == "velocity":
-        return partial(make_velocity, _find_id("", name), **kwargs)
     if colon and prefix == "coding":
         return partial(
             _call, "fugu.envs.coding", "CodingEnv", {"problems": _find_coding(name)} | kwargs
@@ -83,7 +82,7 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
 
 
 def _call(module: str, name: str, kwargs: dict[str, Any]) -> Any:
-    """By name and not by reference: PettingZoo's factories are closures, which do not pickle."""
+    """By name and not by reference: what the user named may be a closure, which does not pickle."""
     return getattr(importlib.import_module(module), name)(**kwargs)
 
 
@@ -96,7 +95,7 @@ def _find_coding(name: str) -> str:
     known = [*CODING, *(alias.partition(":")[2] for alias in suite.ALIASES)]
     raise UsageError(
         f"coding: given {name!r}; allowed: {', '.join(known)}, or a JSONL file. "
-        f"{_nearest(name, known)}"
+        f"{nearest(name, known)}"
     )
 
 
@@ -110,9 +109,7 @@ def _find_factory(module: str, name: str) -> str:
         return name
     names = [n for n in dir(home) if not n.startswith("_") and callable(getattr(home, n, None))]
     given = f"given {name!r}" if made is None else f"given {name!r}, a {type(made).__name__}"
-    raise UsageError(
-        f"{module}: {given}; allowed: something in it to call. {_nearest(name, names)}"
-    )
+    raise UsageError(f"{module}: {given}; allowed: something in it to call. {nearest(name, names)}")
 
 
 def _import(module: str) -> ModuleType:
@@ -128,7 +125,7 @@ def _import(module: str) -> ModuleType:
             raise
         raise UsageError(
             f"module: given {module!r}, but there is no module {missing!r}; allowed: a module "
-            f"that can be imported from here. {_nearest(missing, _siblings(missing))}"
+            f"that can be imported from here. {nearest(missing, _siblings(missing))}"
         ) from error
 
 
@@ -146,14 +143,14 @@ def _find_id(module: str, name: str) -> str:
     """The full id, with the module to import first where there is one."""
     if module:
         _import(module)
-    elif _newest(name, gymnasium.registry, "-v") is None:
+    elif newest(name, gymnasium.registry) is None:
         module = _import_registrar(name)
-    found = _newest(name, gymnasium.registry, "-v")
+    found = newest(name, gymnasium.registry)
     if found is None:
         advice = "" if module else f" If a module registers it, name that too: its_module:{name}."
         raise UsageError(
             f"env: given {name!r}, which is not registered with Gymnasium; allowed: {_FORMS}. "
-            f"{_nearest(name, gymnasium.registry)}{advice}"
+            f"{nearest(name, gymnasium.registry)}{advice}"
         )
     return f"{module}:{found}" if module else found
 
@@ -165,83 +162,6 @@ def _import_registrar(name: str) -> str:
             try:
                 importlib.import_module(module)
             except ModuleNotFoundError as error:
-                if extra:
-                    raise MissingExtraError(error.name or module, extra) from error
-                raise UsageError(
-                    f"env: given {name!r}, which needs the package {module!r}, which is not "
-                    f"installed: pip install {module.replace('_', '-')}"
-                ) from error
+                raise MissingExtraError(error.name or module, extra) from error
             return module
     return ""
-
-
-# ------------------------------------------------------------------ PettingZoo
-
-
-def _find_pettingzoo(name: str) -> tuple[str, str]:
-    """The module of `family/name` and what to call in it."""
-    family, _, title = name.partition("/")
-    package, extra = ("mpe2", "families") if family == "mpe" else ("pettingzoo", "pettingzoo")
-    try:
-        importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(package, extra) from error
-    found = _newest(title, modules_of(family), "_v")
-    if found is None:
-        names = [f"pettingzoo:{f}/{m}" for f in families() for m in modules_of(f)]
-        raise UsageError(
-            f"env: given 'pettingzoo:{name}'; allowed: pettingzoo:family/name with a family of "
-            f"{', '.join(families())}. {_nearest(f'pettingzoo:{name}', names)}"
-        )
-    path = f"{_package_of(family)}.{found}"
-    try:
-        module = importlib.import_module(path)
-    except ImportError as error:
-        needs = "mpe2" if family == "mpe" else f'"pettingzoo[{family}]"'
-        raise UsageError(
-            f"env: given 'pettingzoo:{name}', which needs more than is installed ({error}): "
-            f"pip install {needs}"
-        ) from error
-    return path, "parallel_env" if hasattr(module, "parallel_env") else "env"
-
-
-def _package_of(family: str) -> str:
-    return "mpe2" if family == "mpe" else f"pettingzoo.{family}"
-
-
-def modules_of(family: str) -> list[str]:
-    """The environments of a family, found without importing them."""
-    if not family.isidentifier():
-        return []
-    try:
-        spec = importlib.util.find_spec(_package_of(family))
-    except ModuleNotFoundError:
-        return []
-    folders = spec.submodule_search_locations if spec else None
-    return [m.name for m in pkgutil.iter_modules(folders or ()) if re.search(r"_v\d+$", m.name)]
-
-
-def families() -> list[str]:
-    """PettingZoo's families that are installed, mpe2 among them."""
-    path = importlib.import_module("pettingzoo").__path__
-    names = {"mpe", *(found.name for found in pkgutil.iter_modules(path))}
-    return sorted(name for name in names if modules_of(name))
-
-
-# ------------------------------------------------------------------ names
-
-
-def _newest(name: str, names: Iterable[str], mark: str) -> str | None:
-    """What `name` means among `names`: itself, or its newest version if it says none."""
-    known = list(names)
-    if name in known:
-        return name
-    versions = [k for k in known if re.fullmatch(rf"{re.escape(name + mark)}\d+", k)]
-    return max(versions, key=lambda k: int(k.rpartition(mark)[2]), default=None)
-
-
-def _nearest(given: str, names: Iterable[str]) -> str:
-    """The names most like the one given, whatever their case."""
-    by_lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(given.lower(), by_lower, n=3, cutoff=0.5)
-    return f"Nearest: {', '.join(by_lower[name] for name in close)}." if close else "None is near."

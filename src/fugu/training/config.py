@@ -21,6 +21,7 @@ from fugu.core.config import Tree, from_tree, merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.envs import suite
 from fugu.envs.contract import AgentGroup
+from fugu.envs.recipes import find_recipe
 from fugu.policies.central import make_player
 from fugu.policies.config import PolicyConfig
 from fugu.policies.decision_transformer import DecisionTransformerPolicyConfig
@@ -120,7 +121,7 @@ class VecConfig:
 
     num_envs: int = 0
     """Copies; 0: as many as give 64 agents."""
-    backend: Literal["auto", "serial", "threads", "process", "native", "ray"] = "auto"
+    backend: Literal["auto", "serial", "threads", "process", "native", "batch", "ray"] = "auto"
     """Who steps them."""
     num_workers: int | None = None
     """Threads, processes or actors; if not given, as many as cores, or as Ray has room for."""
@@ -433,5 +434,6 @@ def env_ranges(env: str) -> Tree:
 
 def _env_file(env: str) -> Tree:
     path = suite.find(env) or (env if env.endswith(suite.SUFFIXES) else "")
-    hints = Path(path).with_suffix(".toml") if path else None
+    recipe = None if path else find_recipe(env)
+    hints = recipe.settings if recipe else Path(path).with_suffix(".toml") if path else None
     return read_toml(hints) if hints is not None and hints.is_file() else {}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import PackError, UsageError
 from fugu.spaces import Layout
+from fugu.spaces.flat import flat_space
 from fugu.vector.bridge import Bridge, bridge_to, refusal
 from fugu.vector.vector import Vector
 
@@ -262,21 +263,6 @@ def _copied(tree: Any) -> Any:
     if isinstance(tree, Mapping):
         return {key: _copied(item) for key, item in tree.items()}
     return tuple(map(_copied, tree)) if isinstance(tree, tuple) else tree.copy()
-
-
-def flat_space(layout: Layout) -> spaces.Box:
-    """The space of a layout's flat rows.
-
-    >>> flat_space(Layout.of(spaces.Dict(gear=spaces.Discrete(5), speed=spaces.Box(0, 9, (2,)))))
-    Box(0, 255, (16,), uint8)
-    """
-    dtype = layout.dtype
-    if dtype.kind == "f":
-        return spaces.Box(-np.inf, np.inf, (layout.size,), dtype.type)
-    if dtype.kind == "b":
-        return spaces.Box(0, 1, (layout.size,), dtype.type)
-    limits = np.iinfo(dtype)
-    return spaces.Box(int(limits.min), int(limits.max), (layout.size,), dtype.type)
 
 
 def _check_mask(mask: Any, num_envs: int) -> None:

@@ -12,8 +12,11 @@ from fugu import native
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import usable_cores
 from fugu.envs import suite
+from fugu.envs.batch_env import BatchEnv
 from fugu.envs.native_env import NativeEnv
+from fugu.envs.recipes import all_recipes, find_recipe
 from fugu.envs.resolve import resolve
+from fugu.vector.batch_crew import BatchCrew
 from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import Slab
@@ -26,7 +29,8 @@ from fugu.vector.worker import Setup
 if native.available:
     from fugu._native import Exchange
 
-Backend = Literal["auto", "serial", "threads", "process", "native", "ray"]
+Backend = Literal["auto", "serial", "threads", "process", "native", "batch", "ray"]
+BACKENDS = ("auto", "serial", "threads", "process", "native", "batch", "ray")
 START_METHODS = ("forkserver", "spawn", "fork")
 
 
@@ -61,9 +65,10 @@ def make(
         num_envs: Copies.
         backend: "serial" steps them in the caller, "threads" in threads (for environments that
             release the GIL), "process" in processes, "native" in threads of the native pool (for
-            native environments alone), "ray" in actors of a Ray cluster. "auto" takes the pool for
-            native ones; for others it times one copy for a moment and takes processes where they
-            save more than they cost.
+            native environments alone), "batch" by what their package steps many copies at once
+            with (for recipes that have it: ALE's own vector, EnvPool, JAX), "ray" in actors of a
+            Ray cluster. "auto" takes the pool for native ones; for others it times one copy for a
+            moment and takes processes where they save more than they cost.
         num_workers: Threads, processes or actors; as many as there are cores (with Ray, as its
             cluster has room for) if not given. "auto" tries for some seconds which number, and
             which backend if that is "auto" too, steps fastest here; `Vector.tuning` tells what it
@@ -98,8 +103,17 @@ def make(
         raise FuguError(f"fugu.make needs the native extension: {native.reason}")
     check_guard()
     factory = resolve(env, **dict(env_kwargs or {}))
-    emulation["resumable"] = resumable
     size = num_envs if batch_size is None else batch_size
+    library = native_library(factory)
+    make_batch = None
+    if library is None or backend == "batch":
+        make_batch = find_batch(env, backend, dict(env_kwargs or {}))
+    if make_batch is not None:
+        workers = _workers(backend, num_envs, None if num_workers == "auto" else num_workers)
+        _check(num_envs, workers, size, True, group_size, step_timeout, max_restarts, start_method)
+        cfg = VectorSettings(size, group_size, True, seed, step_timeout, max_restarts, poison)
+        return _begin_batch(make_batch, num_envs, workers, cfg, emulation)
+    emulation["resumable"] = resumable
     tuning = None
     if num_workers == "auto":
         _check(num_envs, 1, size, ordered, group_size, step_timeout, max_restarts, start_method)
@@ -121,7 +135,6 @@ def make(
     workers = _workers(backend, num_envs, num_workers)
     _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
     setup = Setup(factory, emulation, step_timeout)
-    library = native_library(factory)
     chosen: str = backend
     if backend == "native" and library is None:
         raise UsageError(
@@ -178,15 +191,62 @@ def native_library(factory: Callable[[], Any]) -> str | None:
     return None
 
 
+def find_batch(
+    env: str | Callable[..., Any], backend: str, kwargs: dict[str, Any]
+) -> Callable[[int, int], BatchEnv] | None:
+    """What makes so many copies that step at once, with so many threads; None for another backend.
+
+    An environment that is only made so is so for "auto" too.
+    """
+    recipe = find_recipe(env) if isinstance(env, str) else None
+    has_batch = recipe is not None and recipe.batch is not None
+    if backend == "batch" and not has_batch:
+        known = [recipe.prefix for recipe in all_recipes() if recipe.batch is not None]
+        raise UsageError(
+            f"backend: given 'batch' for {env!r}; allowed: names that begin with "
+            f"{', '.join(known)}."
+        )
+    if recipe is None or recipe.batch is None or backend not in ("batch", "auto"):
+        return None
+    if backend == "auto" and recipe.make is not None:
+        return None
+    assert isinstance(env, str)
+    make_copies, name = recipe.batch, recipe.find(env)
+    return lambda copies, threads: make_copies(name, copies, threads, **kwargs)
+
+
+def _begin_batch(
+    make_batch: Callable[[int, int], BatchEnv],
+    num_envs: int,
+    workers: int,
+    cfg: VectorSettings,
+    emulation: Mapping[str, Any],
+) -> Vector:
+    """Each batch of the vector is one batch of copies, stepped by a thread of ours."""
+    given = sorted(name for name, value in emulation.items() if value)
+    if given:
+        raise UsageError(
+            f"{given[0]}: given with copies that step at once; allowed: with other backends, such "
+            "as 'process'."
+        )
+    batches = num_envs // cfg.batch_size
+    threads = max(1, workers // batches)
+    made = [make_batch(cfg.batch_size, threads) for _ in range(batches)]
+    slab = Slab(made[0].groups, num_envs, 0)
+    crew = BatchCrew(made, slab)
+    vector = Vector(slab, crew.vector_exchange(), crew, cfg, "batch")
+    vector.why_stateless = "copies that step at once have no state() and set_state()."
+    return vector
+
+
 def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
     return Exchange(slab.exchange, workers, num_envs, spin)
 
 
 def _workers(backend: str, num_envs: int, num_workers: int | None) -> int:
     """How many, if there are to be any beside the caller."""
-    allowed = ("auto", "serial", "threads", "process", "native", "ray")
-    if backend not in allowed:
-        raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(allowed)}.")
+    if backend not in BACKENDS:
+        raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(BACKENDS)}.")
     if backend == "serial" or (backend == "ray" and num_workers is None):
         return 1  # with Ray, its cluster says how many
     return min(num_envs, usable_cores()) if num_workers is None else num_workers

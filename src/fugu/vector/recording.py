@@ -14,6 +14,7 @@ from fugu.core.seeding import derive
 from fugu.envs.contract import Env
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.picture import Picture, check_picture, resize, tile
+from fugu.envs.recipes import find_recipe
 from fugu.envs.resolve import resolve
 from fugu.vector.batch import Batch
 from fugu.vector.film import check_film, film
@@ -143,7 +144,8 @@ def _metadata_of(env: Env) -> dict[str, Any]:
 def _with_render_mode(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     factory = resolve(env, **kwargs)
     is_gymnasium = getattr(factory, "func", None) is gymnasium.make
-    if is_gymnasium or (isinstance(env, str) and env.startswith("pettingzoo:")):
+    recipe = find_recipe(env) if isinstance(env, str) else None
+    if is_gymnasium or (recipe is not None and recipe.draws):
         return {"render_mode": "rgb_array", **kwargs}
     return kwargs
 

@@ -18,6 +18,7 @@ from fugu.envs.native_env import check_actions
 from fugu.spaces import Layout
 from fugu.vector.actions import ActionWriter
 from fugu.vector.batch import Batch
+from fugu.vector.batch_crew import BatchExchange
 from fugu.vector.crews import Crew
 from fugu.vector.faults import WorkerError
 from fugu.vector.gathering import Gatherer, Span, span_of
@@ -68,7 +69,7 @@ class Vector:
         num_envs: Copies.
         num_workers: Workers that step them.
         batch_size: Environments in a batch.
-        backend: "serial", "threads", "process", "native" or "ray".
+        backend: "serial", "threads", "process", "native", "batch" or "ray".
         faults: The last faults of workers, newest last.
         tuning: What `num_workers="auto"` found.
         why_stateless: Why `state` and `snapshot` do not work, in one sentence; None if they do.
@@ -190,6 +191,8 @@ class Vector:
         if isinstance(self._exchange, Pool):
             for i, rows in enumerate(flat):
                 check_actions(self._exchange, i, self.groups[i].action_layout, rows)
+        elif isinstance(self._exchange, BatchExchange):
+            self._exchange.check(flat[0])
         for writer, rows in zip(self._writers, flat, strict=True):
             writer.write(rows, envs)
         self._gatherer.release(envs)
@@ -228,6 +231,10 @@ class Vector:
         self._check_synchronous("reset_some")
         if not self._held.all():
             raise UsageError("reset_some: given before every environment was received; reset all.")
+        if isinstance(self._exchange, BatchExchange) and not np.all(mask):
+            raise UsageError(
+                "reset_some: given some of the copies that step at once; allowed: all of them."
+            )
         env_ids = np.flatnonzero(mask)
         self._gatherer.release(env_ids)
         self._post_resets(env_ids, seed, options)

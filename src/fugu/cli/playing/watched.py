@@ -10,6 +10,7 @@ import numpy as np
 from fugu.envs.contract import Env
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.picture import Picture, check_picture, resize
+from fugu.envs.recipes import find_recipe
 from fugu.envs.resolve import resolve
 from fugu.vector import Batch, Vector, make
 from fugu.vector.making import native_library
@@ -91,7 +92,8 @@ def watched_vector(env: str, kwargs: Mapping[str, Any]) -> Vector:
     """One copy of an environment that gives pictures."""
     if native_library(resolve(env, **kwargs)):
         return make(env, 1, backend="native", env_kwargs=kwargs)
-    draws = ":" not in env or env.startswith("pettingzoo:")  # a factory has arguments of its own
+    recipe = find_recipe(env)
+    draws = recipe.draws if recipe else ":" not in env  # a factory has arguments of its own
     options = {"render_mode": "rgb_array", **kwargs} if draws else kwargs
     return make(env, 1, backend="serial", env_kwargs=options)
 

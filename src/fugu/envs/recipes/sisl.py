@@ -1,0 +1,28 @@
+"""PettingZoo's SISL: teams that pursue and carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fugu.envs.recipes.recipe import Recipe
+from fugu.envs.recipes.zoo import make_one, modules_of
+
+
+def make(name: str, **kwargs: Any) -> Any:
+    """A task, as it is."""
+    return make_one(f"pettingzoo.sisl.{name}", "sisl", **kwargs)
+
+
+def names() -> list[str]:
+    """All of them."""
+    return modules_of("pettingzoo.sisl")
+
+
+RECIPE = Recipe(
+    prefix="pettingzoo:sisl/",
+    summary="SISL: teams that pursue and carry (pursuit, multiwalker)",
+    package="pettingzoo",
+    extra="sisl",
+    make=make,
+    names=names,
+)

@@ -1,0 +1,58 @@
+"""ViZDoom: scenarios of Doom, in pixels."""
+
+from __future__ import annotations
+
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gymnasium
+
+from fugu.envs.recipes.pixels import SeenSmall
+from fugu.envs.recipes.recipe import Recipe
+from fugu.envs.recipes.registered import ids_of
+
+
+class InItsFolder(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A game that stands in a folder of its own: Doom writes files wherever it was started."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self._folder = TemporaryDirectory(prefix="fugu-vizdoom-", ignore_cleanup_errors=True)
+        named = {key: _in_full(value) for key, value in kwargs.items()}
+        with chdir(self._folder.name):
+            super().__init__(gymnasium.make(name, **named))
+
+    def close(self) -> None:
+        """The folder goes with the game."""
+        super().close()
+        self._folder.cleanup()
+
+
+def _in_full(value: Any) -> Any:
+    """An argument as it means the same from another folder, if it is a file's path."""
+    is_file = isinstance(value, (str, Path)) and Path(value).is_file()
+    return str(Path(value).resolve()) if is_file else value
+
+
+def make(name: str, skip: int = 4, stack: int = 4, size: int = 84, **kwargs: Any) -> SeenSmall:
+    """Grey pictures of a small screen, some in a row, beside the game's own numbers."""
+    import vizdoom
+    from vizdoom import gymnasium_wrapper  # noqa: F401  registers the ids
+
+    screen = {
+        "screen_format": vizdoom.ScreenFormat.GRAY8,
+        "screen_resolution": vizdoom.ScreenResolution.RES_160X120,
+    }
+    env = InItsFolder(f"Vizdoom{name}", frame_skip=skip, **{**screen, **kwargs})
+    return SeenSmall(env, (size, size), stack=stack, key="screen", extra="vizdoom")
+
+
+RECIPE = Recipe(
+    prefix="vizdoom:",
+    summary="ViZDoom: Basic, DefendCenter, HealthGathering, ... and Doom itself",
+    package="vizdoom",
+    extra="vizdoom",
+    make=make,
+    names=ids_of("vizdoom.gymnasium_wrapper", "Vizdoom"),
+)
