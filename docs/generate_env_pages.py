@@ -28,7 +28,7 @@ def page(library: NativeLibrary) -> str:
     spec = library.spec(library.values({}))
     lines = [f"# {library.name}", "", library.summary, ""]
     lines += [f"![{library.name}](pictures/{library.name}.png)", ""]
-    lines += ["```sh", f"fugu play {library.name}", "```", ""]
+    lines += [f"`fugu play {library.name}` plays it, `fugu train {library.name}` learns it.", ""]
     for group, (observation, action) in zip(spec.groups, spec.leaves, strict=True):
         several = len(spec.groups) > 1 or group.num_agents > 1
         if several:

@@ -1,0 +1,352 @@
+"""Writes docs/reference: a page for every command and for the settings of every algorithm.
+
+    python docs/generate_reference.py [--check]
+
+With --check nothing is written, and the exit status is 1 if a page is not what it should be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import sys
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pages import table, write_or_check
+
+from fugu.cli import completion
+from fugu.cli.coding_attack import CodingAttack
+from fugu.cli.coding_bench import CodingBench
+from fugu.cli.coding_export import CodingExport
+from fugu.cli.coding_run import CodingRun
+from fugu.cli.flags import field_documents, settings_help
+from fugu.cli.hub import Pull, Push
+from fugu.cli.main import COMMANDS
+from fugu.training.config import CONFIGS, PRESETS, Config
+
+FOLDER = Path(__file__).parent / "reference"
+# Commands by what they are for, each with the page that tells more.
+KINDS: dict[str, dict[str, str]] = {
+    "Train and judge": {
+        "train": "training.md",
+        "resume": "training.md#checkpoints",
+        "eval": "training.md",
+        "runs": "training.md",
+        "sweep": "sweeps.md",
+        "league": "league.md",
+        "rank": "league.md#ratings",
+        "dream": "algorithms/dreamer.md",
+    },
+    "Environments": {
+        "envs": "envs/index.md",
+        "env": "write_your_own/native_environment.md",
+        "check": "write_your_own/environment.md",
+        "play": "start.md",
+        "record": "start.md",
+    },
+    "Policies elsewhere": {
+        "export": "export.md",
+        "gallery": "web.md",
+        "serve": "serve.md",
+        "hub": "hub.md",
+    },
+    "Speed": {"autotune": "autotune.md", "profile": "training.md#where-the-time-goes"},
+    "Programs": {"coding": "coding.md"},
+    "This installation": {
+        "doctor": "start.md",
+        "convert-config": "migrate/pufferlib.md",
+    },
+}
+GROUPS: dict[str, dict[str, Any]] = {
+    "coding": {
+        "run": CodingRun,
+        "bench": CodingBench,
+        "attack": CodingAttack,
+        "export": CodingExport,
+    },
+    "hub": {"push": Push, "pull": Pull},
+}
+TITLES = {
+    "decision_transformer": "the Decision Transformer",
+    "dreamer": "Dreamer",
+    "grpo": "GRPO",
+    "mappo": "MAPPO and IPPO",
+    "ppo": "PPO",
+    "safe_ppo": "Safe PPO",
+}
+WORDS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+SECTIONS = ("vec", "policy", "run", "league")
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def command_page(name: str, guide: str) -> str:
+    """One command's page."""
+    kind: Any = COMMANDS[name]
+    lines = [f"# fugu {name}", ""]
+    if name in GROUPS:
+        lines += [summary(kind), ""]
+        for action, part in GROUPS[name].items():
+            lines += [f"## fugu {name} {action}", "", *described(f"{name} {action}", part)]
+    elif name in completion.TRAINING:
+        lines += [summary(kind), "", "```text", help_text(kind), "```", ""]
+        page = "[settings](../settings/index.md)"
+        lines += [f"`--SECTION.SETTING` is any of the {page} of the algorithm.", ""]
+    else:
+        lines += described(name, kind)
+    lines += [f"More: [{guide_title(guide)}](../../{guide}).", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def described(name: str, kind: Any) -> list[str]:
+    """A command that is a dataclass: its words, and a table of what it takes."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    lines: list[str] = []
+    examples: list[str] = []
+    for paragraph in text.split("\n\n"):
+        if paragraph.startswith("fugu "):
+            examples += paragraph.split(" | ")
+        else:
+            lines += [paragraph, ""]
+    given, options = [], []
+    for flag, hint, default, document in parameters(kind):
+        what = cell(document)
+        if is_positional(hint, default):
+            word = metavar(hint) or flag.removeprefix("--").upper()
+            given.append((word, what))
+        else:
+            options.append((f"`{flag}`", words_of(hint), shown(default), what))
+    usage = " ".join(["usage: fugu", name, *(word for word, _ in given), "[OPTIONS]"])
+    lines += ["```text", usage, *([""] if examples else []), *examples, "```", ""]
+    if given:
+        rows = [(f"`{word.replace('|', ' or ')}`", what) for word, what in given]
+        lines += table(("given", "what"), rows)
+    if options:
+        lines += table(("option", "value", "if not given", "what"), options)
+    return lines
+
+
+def parameters(kind: Any, place: str = "") -> Iterator[tuple[str, Any, Any, str]]:
+    """Flag, type, default and words of each field; those of fields with fields of their own too."""
+    documents = field_documents(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for item in dataclasses.fields(kind):
+        hint, default = hints[item.name], item.default
+        if dataclasses.is_dataclass(hint):
+            yield from parameters(hint, f"{place}{item.name}.")
+            continue
+        if item.default_factory is not dataclasses.MISSING:
+            default = item.default_factory()
+        flag = f"--{place}{item.name.rstrip('_')}".replace("_", "-")
+        yield flag, hint, default, documents.get(item.name, "")
+
+
+def is_positional(hint: Any, default: Any) -> bool:
+    """Whether it is given by its place."""
+    marks = typing.get_args(hint)[1:] if hasattr(hint, "__metadata__") else ()
+    named = any("Positional" in str(mark) for mark in marks)
+    return default is dataclasses.MISSING or named
+
+
+def metavar(hint: Any) -> str:
+    """What stands for a value in its help, if it says so."""
+    marks = getattr(hint, "__metadata__", ())
+    found = [mark.metavar for mark in marks if getattr(mark, "metavar", None)]
+    return found[0] if found else ""
+
+
+def words_of(hint: Any) -> str:
+    """The values of a type, as they are typed."""
+    if word := metavar(hint):
+        return f"`{word.replace('|', ' or ')}`"
+    if hasattr(hint, "__metadata__"):
+        hint = typing.get_args(hint)[0]
+    if hint is bool:
+        return ""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin in (typing.Union, types.UnionType):
+        return ", ".join(dict.fromkeys(words_of(p) for p in parts if p is not type(None)))
+    if origin is tuple:
+        return f"{words_of(parts[0])} ..."
+    return f"`{WORDS.get(hint, 'VALUE')}`"
+
+
+def shown(default: Any) -> str:
+    """A default as people write it; nothing for what is not there."""
+    if default in (None, "", ()) or default is False:
+        return ""
+    if isinstance(default, int) and not isinstance(default, bool):
+        return f"{default:,}"
+    return f"`{default}`" if isinstance(default, str | Path) else str(default)
+
+
+def help_text(kind: Any) -> str:
+    """The help of a command whose flags are settings, without the settings."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        kind.parse(["--help"])
+    text = out.getvalue()
+    for settings in (settings_help(sections=("league", *completion.SECTIONS)), settings_help()):
+        text = text.replace(settings, "")
+    return text.strip()
+
+
+def commands_index() -> str:
+    """The list of all, by kind."""
+    lines = ["# Commands", "", "`fugu COMMAND --help` tells the same in a terminal, and"]
+    lines += ["`fugu --install-completion` lets bash, zsh and fish complete all of it.", ""]
+    for kind, names in KINDS.items():
+        rows = [(f"[`fugu {name}`]({name}.md)", summary(COMMANDS[name])) for name in names]
+        lines += [f"## {kind}", "", *table(("command", "what it does"), rows)]
+    lines += ["## Exit status", ""]
+    statuses = [
+        ("0", "It went well."),
+        ("1", "It did not; the last lines say why."),
+        ("2", "The command line is wrong; the message names what is allowed."),
+        ("75", "`fugu train --requeue` was told to make room, and wants to be started again."),
+        ("130", "Interrupted by Ctrl-C."),
+    ]
+    return "\n".join([*lines, *table(("status", "meaning"), statuses)]).rstrip() + "\n"
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def settings_index() -> str:
+    """What all algorithms share."""
+    lines = [*SETTINGS_INTRO.strip().splitlines(), ""]
+    rows = [
+        (f"[{TITLES[algo][:1].upper()}{TITLES[algo][1:]}]({algo}.md)", f"`--algo {algo}`")
+        for algo in sorted(CONFIGS, key=lambda algo: (algo != "ppo", algo))
+    ]
+    lines += ["## `train`, by algorithm", "", *table(("settings", "chosen by"), rows)]
+    hints = typing.get_type_hints(Config)
+    for section in SECTIONS:
+        lines += [f"## `{section}`", "", summary(hints[section]), ""]
+        lines += settings_table(section, hints[section])
+    lines += ["## Presets", "", "`--preset NAME` sets all of these at once.", ""]
+    for name, tree in PRESETS.items():
+        told = ", ".join(f"`{key} = {value}`" for key, value in leaves(tree))
+        lines += [f"- `{name}`: {told}"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def settings_page(algo: str) -> str:
+    """The settings of one algorithm: all of `train`, and what else is its own."""
+    title, own, common = TITLES[algo], typing.get_type_hints(CONFIGS[algo]), Config
+    lines = [f"# Settings of {title}", ""]
+    lines += [f"What it is: [{title}](../../algorithms/{algo}.md).", ""]
+    lines += ["## `train`", "", *settings_table("train", own["train"])]
+    for section in SECTIONS:
+        if own[section] is not typing.get_type_hints(common)[section]:
+            lines += [f"## `{section}`", "", *settings_table(section, own[section])]
+    kinds = [name for name in SECTIONS if own[name] is typing.get_type_hints(common)[name]]
+    links = ", ".join(f"[`{name}`](index.md#{name})" for name in kinds)
+    return "\n".join([*lines, f"As for every algorithm: {links}."]).rstrip() + "\n"
+
+
+def settings_table(section: str, kind: Any) -> list[str]:
+    """Every setting of a section."""
+    rows = []
+    for flag, hint, default, document in parameters(kind, f"{section}."):
+        value = "true, false" if hint is bool else words_of(hint)
+        told = str(default).lower() if isinstance(default, bool) else shown(default)
+        rows.append((f"`{flag}`", told or "none", value, cell(document)))
+    return table(("setting", "default", "values", "what"), rows)
+
+
+def leaves(tree: dict[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys and values of nested settings."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key.rstrip('_')}", value
+
+
+SETTINGS_INTRO = """
+# Settings
+
+A run is described by settings in five sections. They are given as flags (`--train.learning-rate
+0.01`), in a TOML file (`--config my.toml`), or in Python (`fugu.train(..., train={"learning_rate":
+0.01})`). These are the same:
+
+```toml title="my.toml"
+[train]
+learning_rate = 0.01
+
+[vec]
+num_envs = 256
+```
+
+Later ones win: defaults, the environment's own file, `--preset`, `--config`, flags. `fugu train ENV
+--dry-run` prints what would be used. A key that does not exist is an error that names the nearest
+one.
+
+Beside the sections there are `--algo`, `--seed`, `--device` and `--env.KEY VALUE`, an argument of
+the environment.
+"""
+
+
+# ---------------------------------------------------------------------- all of it
+
+
+def summary(kind: Any) -> str:
+    """The first line of what it says of itself."""
+    return (kind.__doc__ or "").strip().splitlines()[0]
+
+
+def cell(text: str) -> str:
+    """Words in a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def guide_title(guide: str) -> str:
+    """The first heading of a page."""
+    page = Path(__file__).parent / guide.partition("#")[0]
+    return page.read_text().splitlines()[0].removeprefix("# ")
+
+
+INDEX = """# Reference
+
+Written from the code, so that it cannot fall behind it.
+
+- [Commands](commands/index.md): what each takes, and what it means.
+- [Settings](settings/index.md): every one of training, its default and its values.
+- [Python](python.md): the functions and classes that scripts call.
+
+Environments have pages of their own: [all of them](../envs/index.md).
+"""
+
+
+def main() -> int:
+    """Write the pages, or check them."""
+    listed = [name for names in KINDS.values() for name in names]
+    if sorted(listed) != sorted(COMMANDS):
+        print(f"KINDS: {sorted({*listed} ^ {*COMMANDS})} are listed or there, not both")
+        return 1
+    if {name: tuple(parts) for name, parts in GROUPS.items()} != completion.GROUPS:
+        print("GROUPS: not those of the command line")
+        return 1
+    pages = {FOLDER / "index.md": INDEX}
+    pages[FOLDER / "commands/index.md"] = commands_index()
+    for names in KINDS.values():
+        for name, guide in names.items():
+            pages[FOLDER / f"commands/{name}.md"] = command_page(name, guide)
+    pages[FOLDER / "settings/index.md"] = settings_index()
+    for algo in CONFIGS:
+        pages[FOLDER / f"settings/{algo}.md"] = settings_page(algo)
+    return write_or_check(pages)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
