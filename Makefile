@@ -113,7 +113,7 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find src -name __init
 	@test -x $(BIN)/python || { echo "Making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "Installing what fugu needs (two minutes the first time)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
-	    scikit-build-core nanobind numpy cmake ninja
+	    scikit-build-core nanobind numpy cmake ninja setuptools
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
 	    --no-build-isolation -e '.[dev]'
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps \

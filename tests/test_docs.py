@@ -21,9 +21,12 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md"))]
 # Pages that lead newcomers: nothing is cut short.
-LESSONS = [
-    pytest.param(DOCS / "start.md", marks=[pytest.mark.slow, pytest.mark.timeout(2400)]),
-    *sorted((DOCS / "write_your_own").glob("*.md")),
+START = DOCS / "start.md"
+LESSONS = sorted((DOCS / "write_your_own").glob("*.md"))
+WITH_COMMANDS = [
+    page
+    for page in PAGES
+    if page not in (START, *LESSONS) and any(block.language == "bash" for block in blocks_of(page))
 ]
 HERE = re.compile(r"`(tests/[a-z0-9_/.]+?)(?:::(\w+))?`")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
@@ -49,14 +52,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 # ---------------------------------------------------------------------- what pages show
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in LESSONS], ids=name_of)
-def test_a_page_runs(page: Path, folder: Path) -> None:
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in (START, *LESSONS)], ids=name_of)
+def test_the_python_of_a_page_runs(page: Path, folder: Path) -> None:
+    run_blocks(page, folder, ("python",))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
+def test_a_page_runs_with_its_commands(page: Path, folder: Path) -> None:
     run_blocks(page, folder, shorter=True)
 
 
-@pytest.mark.timeout(900)  # lessons train; a page may take a minute, and longer on a busy machine
-@pytest.mark.parametrize("page", LESSONS, ids=lambda page: name_of(page))
+@pytest.mark.timeout(2400)  # they train; a page may take minutes, and longer on a busy machine
+@pytest.mark.parametrize(
+    "page", [*LESSONS, pytest.param(START, marks=pytest.mark.slow)], ids=name_of
+)
 def test_a_lesson_runs_word_for_word(page: Path, folder: Path) -> None:
     assert run_blocks(page, folder) > 1
 

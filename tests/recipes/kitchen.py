@@ -40,7 +40,7 @@ SAMPLES = [
     Sample("crafter", slow=True),
     Sample("box2d:LunarLander"),
     Sample("box2d:CarRacing", {"skip": 1}, slow=True),
-    Sample("mujoco:Hopper"),
+    Sample("mujoco:HalfCheetah"),
     Sample("velocity:Hopper"),
     Sample("dm_control:cartpole-balance"),
     Sample("vizdoom:Basic"),

@@ -55,11 +55,17 @@ def play(vec: Vector, rounds: int, seed: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("sample", [*map(param, SAMPLES)])
-def test_two_thousand_steps_in_processes(sample: Sample, tmp_path: Path) -> None:
+def test_two_thousand_steps_in_processes(
+    sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
     with make(sample, tmp_path, "process") as vec:
         seen = play(vec, STEPS // sample.envs, 1)
         assert not vec.faults
     assert len({*seen}) > 1, "nothing ever changed"
+    assert not [*here.iterdir()], "files in the user's folder"
 
 
 @pytest.mark.parametrize("sample", [*map(param, SAMPLES)])

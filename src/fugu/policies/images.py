@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fugu.core.errors import UsageError
 
 SMALLEST = 16  # side of an array that counts as an image
+SCALE = 1.0 / 255.0  # of bytes
 SMALLEST_NATURE = 36  # side that the Nature network's three convolutions need
 
 
@@ -92,7 +93,10 @@ class Convolution(Feature):
         pixels = tree.reshape(-1, *self.image.shape)
         pixels = pixels.permute(0, *(axis + 1 for axis in self.image.order))
         pixels = pixels.reshape(-1, self.image.channels, *self.image.sides)
-        features: Tensor = self.network(pixels.to(torch.float32) * (1.0 / 255.0))
+        if isinstance(self.network, NatureCnn):
+            features = self.network.of_bytes(pixels)
+        else:
+            features = self.network(pixels.to(torch.float32) * SCALE)
         return features.reshape(*lead, self.width)
 
 
@@ -101,11 +105,43 @@ class NatureCnn(nn.Sequential):
 
     def __init__(self, channels: int) -> None:
         super().__init__(
-            nn.Conv2d(channels, 32, 8, 4), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
+            nn.Conv2d(channels, 32, 8, 4), nn.ReLU(inplace=True),
+            nn.Conv2d(32, 64, 4, 2), nn.ReLU(inplace=True),
+            nn.Conv2d(64, 64, 3, 1), nn.ReLU(inplace=True),
             nn.Flatten(),
         )  # fmt: skip
+
+    def of_bytes(self, pixels: Tensor) -> Tensor:
+        """What the network makes of bytes `[batch, channels, height, width]`, scaled by 1/255."""
+        first, *others = self
+        assert isinstance(first, nn.Conv2d)
+        hidden = convolve_patches(pixels, first)
+        for layer in others:
+            hidden = layer(hidden)
+        return hidden
+
+
+def convolve_patches(pixels: Tensor, layer: nn.Conv2d) -> Tensor:
+    """What a convolution with a stride of 4 and a kernel of 4 or 8 makes of bytes, scaled by 1/255.
+
+    The same sums in less than half of the time, gradients included: windows are whole patches of
+    4 x 4 wide, so the numbers of a patch are channels of a smaller image, and lie side by side.
+    """
+    side, across = layer.stride[0], layer.kernel_size[0] // layer.stride[0]
+    batch, channels, *sides = pixels.shape
+    rows, columns = ((length - side * across) // side + across for length in sides)
+    pixels = whole(pixels[:, :, : rows * side, : columns * side])
+    words = pixels.view(torch.int32).view(batch, channels, rows, side, columns)  # of 4 bytes
+    patches = whole(words.permute(0, 2, 4, 1, 3)).view(batch, rows, columns, channels * side)
+    patches = patches.view(torch.uint8).permute(0, 3, 1, 2)  # [batch, numbers, rows, columns]
+    weight = layer.weight.view(-1, channels, across, side, across, side).permute(0, 1, 3, 5, 2, 4)
+    weight = weight.reshape(-1, channels * side * side, across, across) * SCALE
+    return nn.functional.conv2d(patches.to(torch.float32), weight, layer.bias)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A copy whose numbers lie one after the other, from the beginning of its memory."""
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 class ImpalaCnn(nn.Sequential):

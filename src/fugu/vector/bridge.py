@@ -60,7 +60,10 @@ class Bridge:
         self.vector, self.num_envs = vector, vector.num_envs
         self.observation_layout: Layout = vector.observation_layout
         self.action_layout: Layout = vector.action_layout
-        (about,) = vector.apply(describe, env_ids=[0])
+        if vector.backend == "batch":  # copies of which nothing can be asked
+            about = describe(None)
+        else:
+            (about,) = vector.apply(describe, env_ids=[0])
         self.metadata: dict[str, Any] = about["metadata"]
         self.render_mode: str | None = about["render_mode"]
         spec = about["spec"]  # one that cannot be sent comes as its text
@@ -173,7 +176,7 @@ def refusal(error: PackError, env: int | None = None) -> ActionError:
 # ------------------------------------------------------------------ what workers say of theirs
 
 
-def describe(env: Env) -> dict[str, Any]:
+def describe(env: Env | None) -> dict[str, Any]:
     """What an adapter needs to know of an environment."""
     source = getattr(env, "source", env)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,11 @@ def make(name: str, skip: int = 4, stack: int = 4, size: int = 84, **kwargs: Any
     return in_small(env, stack, size, skip, "arcade")
 
 
-def names() -> list[str]:
-    """All of them."""
-    return modules_of("pettingzoo.atari")
-
-
 RECIPE = Recipe(
     prefix="pettingzoo:atari/",
     summary="Atari games of several players (pong, warlords, ...)",
     package="multi_agent_ale_py",
     extra="arcade",
     make=make,
-    names=names,
+    names=partial(modules_of, "pettingzoo.atari"),
 )

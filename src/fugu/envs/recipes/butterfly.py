@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fugu.envs.recipes.recipe import Recipe
@@ -15,16 +16,11 @@ def make(name: str, stack: int = 4, size: int = 84, **kwargs: Any) -> Any:
     return in_small(env, stack, size, 1, "butterfly") if len(seen.shape) == 3 else env
 
 
-def names() -> list[str]:
-    """All of them."""
-    return modules_of("pettingzoo.butterfly")
-
-
 RECIPE = Recipe(
     prefix="pettingzoo:butterfly/",
     summary="Teams in pictures: knights_archers_zombies, pistonball, cooperative_pong",
     package="pettingzoo",
     extra="butterfly",
     make=make,
-    names=names,
+    names=partial(modules_of, "pettingzoo.butterfly"),
 )

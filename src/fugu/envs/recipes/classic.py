@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fugu.envs.recipes.recipe import Recipe
@@ -13,16 +14,11 @@ def make(name: str, **kwargs: Any) -> Any:
     return make_one(f"pettingzoo.classic.{name}", "classic", **kwargs)
 
 
-def names() -> list[str]:
-    """All of them; some need more than others."""
-    return modules_of("pettingzoo.classic")
-
-
 RECIPE = Recipe(
     prefix="pettingzoo:classic/",
     summary="Boards and cards: chess, go, connect_four, leduc_holdem, hanabi, ...",
     package="pettingzoo",
     extra="classic",
     make=make,
-    names=names,
+    names=partial(modules_of, "pettingzoo.classic"),
 )

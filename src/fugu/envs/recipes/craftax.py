@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fugu.envs.recipes.jax_batch import JaxBatch, JaxGame, as_gymnasium
+from fugu.envs.recipes.jax_batch import JaxBatch, JaxGame
 from fugu.envs.recipes.recipe import Recipe
 
 NAMES = [
@@ -28,16 +28,7 @@ def batch(name: str, num_envs: int, threads: int, **kwargs: Any) -> JaxBatch:
         told = {name.lower(): value for name, value in info.items() if "Achievements" in name}
         return seen, state, reward, done & ~late, done & late, told
 
-    seen, actions = env.observation_space(params), env.action_space(params)
-    game = JaxGame(
-        lambda key: env.reset_env(key, params), step, as_gymnasium(seen), as_gymnasium(actions)
-    )
-    return JaxBatch(num_envs, game)
-
-
-def names() -> list[str]:
-    """Both worlds, by symbols or by pixels."""
-    return NAMES
+    return JaxBatch(num_envs, JaxGame.of(env, params, step))
 
 
 RECIPE = Recipe(
@@ -45,7 +36,7 @@ RECIPE = Recipe(
     summary="Craftax: worlds to survive in, written in JAX, on the device",
     package="craftax",
     extra="craftax",
-    names=names,
+    names=lambda: NAMES,
     batch=batch,
     draws=False,
 )

@@ -9,13 +9,12 @@ from gymnasium.wrappers import FlattenObservation
 
 from fugu.envs.recipes.float32 import Float32
 from fugu.envs.recipes.recipe import Recipe
-from fugu.envs.recipes.registered import ids_of
+from fugu.envs.recipes.registered import ids_of, register
 
 
 def make(name: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     """A task of the suite, what it sees side by side in one array of float32."""
-    import shimmy  # noqa: F401  registers the ids
-
+    register("shimmy")
     return Float32(FlattenObservation(gymnasium.make(f"dm_control/{name}", **kwargs)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fugu.envs.recipes.jax_batch import JaxBatch, JaxGame, as_gymnasium
+from fugu.envs.recipes.jax_batch import JaxBatch, JaxGame
 from fugu.envs.recipes.recipe import Recipe
 
 
@@ -19,11 +19,7 @@ def batch(name: str, num_envs: int, threads: int, **kwargs: Any) -> JaxBatch:
         seen, state, reward, terminated, _ = env.step_env(key, state, action, params)
         return seen, state, reward, terminated, env.is_truncated(state, params), {}
 
-    seen, actions = env.observation_space(params), env.action_space(params)
-    game = JaxGame(
-        lambda key: env.reset_env(key, params), step, as_gymnasium(seen), as_gymnasium(actions)
-    )
-    return JaxBatch(num_envs, game)
+    return JaxBatch(num_envs, JaxGame.of(env, params, step))
 
 
 def names() -> list[str]:

@@ -34,6 +34,13 @@ class JaxGame:
     observation_space: Space[Any]
     action_space: Space[Any]
 
+    @classmethod
+    def of(cls, env: Any, params: Any, step: Callable[..., Any]) -> JaxGame:
+        """An environment with gymnax's methods; only what it steps with differs by the package."""
+        seen = as_gymnasium(env.observation_space(params))
+        actions = as_gymnasium(env.action_space(params))
+        return cls(lambda key: env.reset_env(key, params), step, seen, actions)
+
 
 class JaxBatch(BatchEnv):
     """Copies that one compiled function steps; only those whose episode ended begin anew."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from functools import partial
 from typing import Any
 
 from fugu.envs.recipes.recipe import Recipe
+from fugu.envs.recipes.zoo import make_one, modules_of
 
 
 def make(name: str, **kwargs: Any) -> Any:
     """One of its environments, all agents of which act at once."""
-    return importlib.import_module(f"magent2.environments.{name}").parallel_env(**kwargs)
-
-
-def names() -> list[str]:
-    """Those with a version."""
-    found = pkgutil.iter_modules(importlib.import_module("magent2.environments").__path__)
-    return sorted(each.name for each in found if "_v" in each.name)
+    return make_one(f"magent2.environments.{name}", "magent2", **kwargs)
 
 
 RECIPE = Recipe(
@@ -26,5 +20,5 @@ RECIPE = Recipe(
     package="magent2",
     extra="magent2",
     make=make,
-    names=names,
+    names=partial(modules_of, "magent2.environments"),
 )

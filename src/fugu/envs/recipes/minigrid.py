@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fugu.envs.recipes.recipe import Recipe
-from fugu.envs.recipes.registered import ids_of
+from fugu.envs.recipes.registered import ids_of, register
 
 KINDS = (11, 6, 4)  # of objects, colours, and states or directions of a cell
 MISSION = 128  # characters
@@ -41,8 +41,7 @@ class Cells(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 def make(name: str, mission: bool = False, **kwargs: Any) -> Cells:
     """A MiniGrid environment; BabyAI's name missions, which must be seen."""
-    from minigrid import wrappers  # noqa: F401  registers the ids
-
+    register("minigrid")
     babyai = name.startswith("BabyAI-")
     env = gymnasium.make(name if babyai else f"MiniGrid-{name}", **kwargs)
     return Cells(env, mission=mission or babyai)

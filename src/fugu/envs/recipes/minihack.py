@@ -8,14 +8,13 @@ import gymnasium
 
 from fugu.envs.recipes.nethack import CROP, KEYS, Surroundings
 from fugu.envs.recipes.recipe import Recipe
-from fugu.envs.recipes.registered import ids_of
+from fugu.envs.recipes.registered import ids_of, register
 from fugu.envs.wrappers import SeededNetHack
 
 
 def make(name: str, crop: int = CROP, whole_map: bool = False, **kwargs: Any) -> Surroundings:
     """A task of MiniHack, every game of which a seed decides; most fit into the hero's cells."""
-    import minihack  # noqa: F401  registers the ids
-
+    register("minihack")
     env = gymnasium.make(f"MiniHack-{name}", observation_keys=KEYS, **kwargs)
     return Surroundings(SeededNetHack(env), crop, whole_map=whole_map)
 

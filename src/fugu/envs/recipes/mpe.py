@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fugu.envs.recipes.recipe import Recipe
@@ -13,16 +14,11 @@ def make(name: str, **kwargs: Any) -> Any:
     return make_one(f"mpe2.{name}", "mpe", **kwargs)
 
 
-def names() -> list[str]:
-    """Those of mpe2."""
-    return modules_of("mpe2")
-
-
 RECIPE = Recipe(
     prefix="pettingzoo:mpe/",
     summary="MPE: particles that meet, chase and talk (simple_spread, ...)",
     package="mpe2",
     extra="mpe",
     make=make,
-    names=names,
+    names=partial(modules_of, "mpe2"),
 )

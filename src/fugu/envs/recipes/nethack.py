@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
 from fugu.envs.recipes.recipe import Recipe
-from fugu.envs.recipes.registered import ids_of
+from fugu.envs.recipes.registered import ids_of, register
 from fugu.envs.wrappers import SeededNetHack
 
 CROP = 9  # cells on a side of what is seen around the hero
@@ -78,8 +78,7 @@ class Surroundings(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def make(name: str, crop: int = CROP, whole_map: bool = True, **kwargs: Any) -> Surroundings:
     """A task of NetHack, every game of which a seed decides."""
-    import nle  # noqa: F401  registers the ids
-
+    register("nle")
     env = gymnasium.make(f"NetHack{name}", observation_keys=KEYS, **kwargs)
     seeded = env if name.startswith("Challenge") else SeededNetHack(env)  # which takes no seed
     return Surroundings(seeded, crop, whole_map=whole_map)

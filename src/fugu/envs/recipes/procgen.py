@@ -129,22 +129,12 @@ class Level(gymnasium.Env[Any, Any]):
         return self._seen
 
 
-def make(name: str, **kwargs: Any) -> Level:
-    """A game; see `Level`."""
-    return Level(name, **kwargs)
-
-
-def names() -> list[str]:
-    """The games."""
-    return GAMES
-
-
 RECIPE = Recipe(
     prefix="procgen:",
     summary="Procgen: sixteen games of levels made by chance (coinrun, starpilot, ...)",
     package="procgen",
     extra="procgen",
-    make=make,
-    names=names,
+    make=Level,
+    names=lambda: GAMES,
     also="pip install --no-deps gym3 procgen2",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fugu.envs.recipes.recipe import Recipe
@@ -13,16 +14,11 @@ def make(name: str, **kwargs: Any) -> Any:
     return make_one(f"pettingzoo.sisl.{name}", "sisl", **kwargs)
 
 
-def names() -> list[str]:
-    """All of them."""
-    return modules_of("pettingzoo.sisl")
-
-
 RECIPE = Recipe(
     prefix="pettingzoo:sisl/",
     summary="SISL: teams that pursue and carry (pursuit, multiwalker)",
     package="pettingzoo",
     extra="sisl",
     make=make,
-    names=names,
+    names=partial(modules_of, "pettingzoo.sisl"),
 )

@@ -11,21 +11,27 @@ import gymnasium
 
 from fugu.envs.recipes.pixels import SeenSmall
 from fugu.envs.recipes.recipe import Recipe
-from fugu.envs.recipes.registered import ids_of
+from fugu.envs.recipes.registered import ids_of, register
+
+GAMES = "vizdoom.gymnasium_wrapper"  # registers the ids
 
 
 class InItsFolder(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A game that stands in a folder of its own: Doom writes files wherever it was started."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        self._folder = TemporaryDirectory(prefix="fugu-vizdoom-", ignore_cleanup_errors=True)
         named = {key: _in_full(value) for key, value in kwargs.items()}
+        super().__init__(gymnasium.make(name, **named))
+        self._folder = TemporaryDirectory(prefix="fugu-vizdoom-", ignore_cleanup_errors=True)
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset; the first one starts Doom."""
         with chdir(self._folder.name):
-            super().__init__(gymnasium.make(name, **named))
+            return super().reset(**kwargs)
 
     def close(self) -> None:
         """The folder goes with the game."""
-        super().close()
+        self.env.close()  # type: ignore[no-untyped-call]
         self._folder.cleanup()
 
 
@@ -38,8 +44,8 @@ def _in_full(value: Any) -> Any:
 def make(name: str, skip: int = 4, stack: int = 4, size: int = 84, **kwargs: Any) -> SeenSmall:
     """Grey pictures of a small screen, some in a row, beside the game's own numbers."""
     import vizdoom
-    from vizdoom import gymnasium_wrapper  # noqa: F401  registers the ids
 
+    register(GAMES)
     screen = {
         "screen_format": vizdoom.ScreenFormat.GRAY8,
         "screen_resolution": vizdoom.ScreenResolution.RES_160X120,
@@ -54,5 +60,5 @@ RECIPE = Recipe(
     package="vizdoom",
     extra="vizdoom",
     make=make,
-    names=ids_of("vizdoom.gymnasium_wrapper", "Vizdoom"),
+    names=ids_of(GAMES, "Vizdoom"),
 )
