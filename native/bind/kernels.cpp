@@ -156,7 +156,7 @@ nb::tuple bound_categorical(const Table<const float>& logits, const Flat<const i
     }
     require(width == task.width, "sample_categorical: logits do not fit the choices");
     task.choices = choices.data();
-    task.logits = logits.data();
+    task.logits = logits.data(), task.stride = task.width;
     task.masks = flag_data(masks, task.batch, task.width);
     task.live = flag_data(live, task.batch);
     task.uniforms = data(uniforms, task.batch, task.heads);

@@ -10,6 +10,7 @@
 
 #include "bind/exchange.hpp"
 #include "bind/kernels.hpp"
+#include "bind/learner.hpp"
 #include "bind/nets.hpp"
 #include "bind/packer.hpp"
 #include "bind/pool.hpp"
@@ -50,6 +51,7 @@ NB_MODULE(_native, m) {
     fugu::bind_exchange(m);
     fugu::bind_kernels(m);
     fugu::bind_nets(m);
+    fugu::bind_learner(m);
     fugu::bind_stepper(m);
     fugu::bind_pool(m);
     fugu::bind_raster(m);

@@ -9,10 +9,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
-#include <string>
 
 #include "nets/runner.hpp"
-#include "nets/targets.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -35,57 +33,12 @@ std::vector<float> row(const Numbers& numbers) {
     return {numbers.data(), numbers.data() + numbers.size()};
 }
 
+Matrix one_row(const Numbers& numbers) {
+    return {numbers.data(), 1, numbers.size()};
+}
+
 Image image(const Sides& sides) {
     return {sides[0], sides[1], sides[2]};
-}
-
-// An entry of a table of names.
-template <typename T, size_t N>
-T named(const std::string& name, const std::pair<const char*, T> (&table)[N]) {
-    for (const auto& [known, entry] : table)
-        if (name == known)
-            return entry;
-    throw nb::value_error("network: no such name");
-}
-
-constexpr std::pair<const char*, Function> kFunctions[] = {
-    {"relu", Function::Relu},       {"gelu", Function::Gelu},     {"tanh", Function::Tanh},
-    {"sigmoid", Function::Sigmoid}, {"symlog", Function::Symlog}, {"mingru", Function::Mingru},
-    {"finite", Function::Finite},
-};
-constexpr std::pair<const char*, Pair> kPairs[] = {{"add", Pair::Add},
-                                                   {"multiply", Pair::Multiply}};
-constexpr std::pair<const char*, Reduction> kReductions[] = {
-    {"sum", Reduction::Sum}, {"mean", Reduction::Mean}, {"largest", Reduction::Largest}};
-constexpr std::pair<const char*, Type> kTypes[] = {
-    {"b1", Type::Bool}, {"i1", Type::I8},  {"u1", Type::U8},  {"i2", Type::I16},
-    {"u2", Type::U16},  {"i4", Type::I32}, {"u4", Type::U32}, {"i8", Type::I64},
-    {"u8", Type::U64},  {"f2", Type::F16}, {"f4", Type::F32}, {"f8", Type::F64},
-};
-
-const Kernels& find_kernels(const std::string& target) {
-    for (const Kernels* kernels : usable_kernels())
-        if (target == kernels->name)
-            return *kernels;
-    throw nb::value_error("network: this processor has no such instructions");
-}
-
-// An array's data, if it is just what is wanted. NumPy is asked directly: a call is shorter than
-// what nanobind's arrays would add to it.
-void* data_of(nb::handle given, char kind, size_t itemsize, size_t rows, size_t width, bool written,
-              const char* name) {
-    if (!PyArray_Check(given.ptr()))
-        throw nb::value_error(name);
-    PyArrayObject* array = reinterpret_cast<PyArrayObject*>(given.ptr());
-    const int flags = written ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO;
-    const bool fits = PyArray_NDIM(array) == 2 && PyArray_CHKFLAGS(array, flags) &&
-                      PyArray_ISNOTSWAPPED(array) && PyArray_DESCR(array)->kind == kind &&
-                      static_cast<size_t>(PyArray_ITEMSIZE(array)) == itemsize &&
-                      static_cast<size_t>(PyArray_DIM(array, 0)) == rows &&
-                      static_cast<size_t>(PyArray_DIM(array, 1)) == width;
-    if (!fits)
-        throw nb::value_error(name);
-    return PyArray_DATA(array);
 }
 
 nb::object new_table(size_t rows, size_t width) {
@@ -97,12 +50,9 @@ nb::object new_table(size_t rows, size_t width) {
 }
 
 // A network and its runner; what is told twice is taken over.
-class NetRunner {
+class NetRunner : public ToldNet {
 public:
-    NetRunner(const std::string& code, size_t row_size, size_t state_size,
-              const std::string& target)
-        : kind_(code.at(0)), itemsize_(size_of(named(code, kTypes))), row_size_(row_size),
-          network(find_kernels(target), row_size * itemsize_, code == "f4", state_size) {}
+    using ToldNet::ToldNet;
 
     void end(const std::array<int64_t, 3>& given) {
         network.end(given);
@@ -117,7 +67,7 @@ public:
             throw nb::value_error("rows");
         const size_t batch =
             static_cast<size_t>(PyArray_DIM(reinterpret_cast<PyArrayObject*>(rows.ptr()), 0));
-        const void* seen = data_of(rows, kind_, itemsize_, batch, row_size_, false, "rows");
+        const void* seen = data_of(rows, kind, itemsize, batch, row_size, false, "rows");
         const void* before = data_of(state, 'f', 4, batch, network.state_size(), false, "state");
         nb::object given = out.is_none() ? new_tables(batch) : nb::borrow(out);
         if (!PyTuple_Check(given.ptr()) || PyTuple_GET_SIZE(given.ptr()) != 3)
@@ -143,33 +93,26 @@ private:
                               new_table(batch, width(2)));
     }
 
-    const char kind_;
-    const size_t itemsize_, row_size_;
-
-public:
-    Network network;
-
-private:
     std::optional<Runner> runner_;
 };
 
 template <typename Class> void bind_inputs(Class& c) {
     c.def(
         "read",
-        [](NetRunner& r, size_t rows, size_t width, size_t offset, const std::string& code) {
+        [](ToldNet& r, size_t rows, size_t width, size_t offset, const std::string& code) {
             return r.network.read(rows, width, {offset, named(code, kTypes)});
         },
         "rows"_a, "width"_a, "offset"_a, "code"_a, "Numbers of observations.");
     c.def(
         "one_hot",
-        [](NetRunner& r, size_t rows, size_t offset, const std::string& code, const Integers& start,
+        [](ToldNet& r, size_t rows, size_t offset, const std::string& code, const Integers& start,
            const Integers& counts) {
             return r.network.one_hot(rows, {offset, named(code, kTypes)}, start, counts);
         },
         "rows"_a, "offset"_a, "code"_a, "start"_a, "counts"_a, "Integers, each one-hot.");
     c.def(
         "embed",
-        [](NetRunner& r, size_t rows, size_t offset, const std::string& code, const Integers& start,
+        [](ToldNet& r, size_t rows, size_t offset, const std::string& code, const Integers& start,
            const Integers& counts, const Integers& offsets, const Weights& table) {
             const Place place{offset, named(code, kTypes)};
             return r.network.embed(rows, place, start, counts, offsets, matrix(table));
@@ -178,24 +121,24 @@ template <typename Class> void bind_inputs(Class& c) {
         "Integers, each a row of the table.");
     c.def(
         "state",
-        [](NetRunner& r, size_t begin, size_t width) { return r.network.state(begin, width); },
+        [](ToldNet& r, size_t begin, size_t width) { return r.network.state(begin, width); },
         "begin"_a, "width"_a, "Numbers of the state.");
     c.def(
         "constant",
-        [](NetRunner& r, const Weights& numbers) { return r.network.constant(matrix(numbers)); },
+        [](ToldNet& r, const Weights& numbers) { return r.network.constant(matrix(numbers)); },
         "numbers"_a.noconvert(), "Always the same.");
 }
 
 template <typename Class> void bind_layers(Class& c) {
     c.def(
         "linear",
-        [](NetRunner& r, size_t value, const Weights& weight, const Numbers& bias) {
-            return r.network.linear(value, matrix(weight), row(bias));
+        [](ToldNet& r, size_t value, const Weights& weight, const Numbers& bias) {
+            return r.network.linear(value, matrix(weight), one_row(bias));
         },
         "value"_a, "weight"_a.noconvert(), "bias"_a.noconvert(), "A linear layer.");
     c.def(
         "convolve",
-        [](NetRunner& r, size_t value, const Sides& from, const Sides& to, size_t kernel,
+        [](ToldNet& r, size_t value, const Sides& from, const Sides& to, size_t kernel,
            size_t stride, size_t padding, bool channels_last, const Weights& weight,
            const Numbers& bias) {
             return r.network.convolve(value, image(from), image(to), kernel, stride, padding,
@@ -206,7 +149,7 @@ template <typename Class> void bind_layers(Class& c) {
         "A convolution, whose weight has the order of what it reads; channels come out last.");
     c.def(
         "pool",
-        [](NetRunner& r, size_t value, const Sides& from, const Sides& to, size_t kernel,
+        [](ToldNet& r, size_t value, const Sides& from, const Sides& to, size_t kernel,
            size_t stride, size_t padding) {
             return r.network.pool(value, image(from), image(to), kernel, stride, padding);
         },
@@ -214,72 +157,81 @@ template <typename Class> void bind_layers(Class& c) {
         "The largest of each window, channels last.");
     c.def(
         "scale",
-        [](NetRunner& r, size_t value, const Numbers& shift, const Numbers& divisor, float most) {
+        [](ToldNet& r, size_t value, const Numbers& shift, const Numbers& divisor, float most) {
             return r.network.scale(value, row(shift), row(divisor), most);
         },
         "value"_a, "shift"_a.noconvert(), "divisor"_a.noconvert(), "most"_a, "A scale.");
     c.def(
         "normalise",
-        [](NetRunner& r, size_t value, const Numbers& weight, const Numbers& bias, float epsilon) {
-            return r.network.normalise(value, row(weight), row(bias), epsilon);
+        [](ToldNet& r, size_t value, const Numbers& weight, const Numbers& bias, float epsilon) {
+            return r.network.normalise(value, one_row(weight), one_row(bias), epsilon);
         },
         "value"_a, "weight"_a.noconvert(), "bias"_a.noconvert(), "epsilon"_a, "A layer norm.");
     c.def(
         "attend",
-        [](NetRunner& r, size_t query, size_t keys, size_t values, size_t count, size_t heads,
+        [](ToldNet& r, size_t query, size_t keys, size_t values, size_t count, size_t heads,
            const Weights& bias) {
             return r.network.attend(query, keys, values, count, heads, matrix(bias));
         },
         "query"_a, "keys"_a, "values"_a, "count"_a, "heads"_a, "bias"_a.noconvert(),
         "Attention of one query.");
+    c.def(
+        "recur",
+        [](ToldNet& r, size_t gates, const std::string& cell, size_t begin, const Weights& weight,
+           const Numbers& bias) {
+            return r.network.recur(gates, named(cell, kCells), begin, matrix(weight),
+                                   one_row(bias));
+        },
+        "gates"_a, "cell"_a, "begin"_a, "weight"_a.noconvert(), "bias"_a.noconvert(),
+        "What is remembered, whole segments of it.");
 }
 
 template <typename Class> void bind_tables(Class& c) {
     c.def(
         "apply",
-        [](NetRunner& r, size_t value, const std::string& function) {
+        [](ToldNet& r, size_t value, const std::string& function) {
             return r.network.apply(value, named(function, kFunctions));
         },
         "value"_a, "function"_a, "A function of each number.");
     c.def(
         "combine",
-        [](NetRunner& r, size_t one, size_t other, const std::string& function) {
+        [](ToldNet& r, size_t one, size_t other, const std::string& function) {
             return r.network.combine(one, other, named(function, kPairs));
         },
         "one"_a, "other"_a, "function"_a, "Two values, number by number.");
     c.def(
         "blend",
-        [](NetRunner& r, size_t start, size_t end, size_t weight) {
+        [](ToldNet& r, size_t start, size_t end, size_t weight) {
             return r.network.blend(start, end, weight);
         },
         "start"_a, "end"_a, "weight"_a, "From one to the other.");
     c.def(
-        "join", [](NetRunner& r, const Sizes& inputs) { return r.network.join(inputs); },
-        "inputs"_a, "Side by side.");
+        "join", [](ToldNet& r, const Sizes& inputs) { return r.network.join(inputs); }, "inputs"_a,
+        "Side by side.");
     c.def(
         "cut",
-        [](NetRunner& r, size_t value, size_t begin, size_t width) {
+        [](ToldNet& r, size_t value, size_t begin, size_t width) {
             return r.network.cut(value, begin, width);
         },
         "value"_a, "begin"_a, "width"_a, "Columns.");
     c.def(
         "reshape",
-        [](NetRunner& r, size_t value, size_t rows, size_t width) {
+        [](ToldNet& r, size_t value, size_t rows, size_t width) {
             return r.network.reshape(value, rows, width);
         },
         "value"_a, "rows"_a, "width"_a, "Another shape.");
     c.def(
         "permute",
-        [](NetRunner& r, size_t value, const Sizes& shape, const Sizes& order) {
+        [](ToldNet& r, size_t value, const Sizes& shape, const Sizes& order) {
             return r.network.permute(value, shape, order);
         },
         "value"_a, "shape"_a, "order"_a, "Axes in another order.");
     c.def(
-        "keep", [](NetRunner& r, size_t value, size_t mask) { return r.network.keep(value, mask); },
+        "keep", [](ToldNet& r, size_t value, size_t mask) { return r.network.keep(value, mask); },
         "value"_a, "mask"_a, "Rows that count.");
     c.def(
         "reduce",
-        [](NetRunner& r, size_t value, const std::string& function, size_t count) {
+        [](ToldNet& r, size_t value, const std::string& function, size_t count) {
             return r.network.reduce(value, named(function, kReductions), count);
         },
         "value"_a, "function"_a, "count"_a, "Rows made one.");
@@ -298,17 +250,18 @@ void bind_nets(nb::module_& m) {
         },
         "Kinds of processor that networks can run for here, the best last, with the numbers that "
         "each computes at once.");
-    nb::class_<NetRunner> c(m, "NetRunner", "A network, told operation by operation.");
+    nb::class_<ToldNet> told(m, "ToldNet", "A network, told operation by operation.");
+    told.def("begin", [](ToldNet& r) { r.network.begin(); }, "The operations follow.");
+    bind_inputs(told);
+    bind_layers(told);
+    bind_tables(told);
+    nb::class_<NetRunner, ToldNet> c(m, "NetRunner", "A network that runs.");
     c.def(nb::init<const std::string&, size_t, size_t, const std::string&>(), "code"_a,
           "row_size"_a, "state_size"_a, "target"_a);
-    c.def("begin", [](NetRunner& r) { r.network.begin(); }, "The operations follow.");
     c.def("end", &NetRunner::end, "given"_a,
           "Nothing follows; these are params, values and state, or -1.");
     c.def("forward", &NetRunner::forward, "rows"_a.none(), "state"_a.none(), "out"_a.none(),
           "Params, values and states of rows; a ValueError names what does not fit.");
-    bind_inputs(c);
-    bind_layers(c);
-    bind_tables(c);
 }
 
 } // namespace fugu

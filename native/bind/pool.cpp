@@ -239,6 +239,11 @@ public:
     }
 
     void take_all() { pool_.take_all(); }
+    void done_all() { pool_.done_all(); }
+    PoolCore core() {
+        check_started();
+        return {&pool_};
+    }
 
     size_t wait_ready(size_t begin, size_t end, size_t count, uint32_t, double timeout) {
         check_range(begin, end);
@@ -392,6 +397,7 @@ void bind_pool(nb::module_& m) {
             return as_dict(l.describe(l.prototype(values)));
         });
     const auto array = nb::arg().noconvert();
+    nb::class_<PoolCore>(m, "PoolCore", "What a pool is made of.");
     nb::class_<BoundPool>(m, "Pool", "Many copies of one native environment.")
         .def(nb::init<std::shared_ptr<Library>, const std::vector<double>&, size_t, size_t, bool,
                       size_t, double>(),
@@ -407,6 +413,8 @@ void bind_pool(nb::module_& m) {
         .def("wait_ready", &BoundPool::wait_ready)
         .def("take", &BoundPool::take, nb::arg(), nb::arg(), nb::arg(), array)
         .def("post_all", &BoundPool::post_all)
+        .def("done_all", &BoundPool::done_all)
+        .def("core", &BoundPool::core, nb::keep_alive<0, 1>())
         .def("take_all", &BoundPool::take_all)
         .def("step_now", &BoundPool::step_now)
         .def_prop_ro("state_bytes", &BoundPool::state_bytes)

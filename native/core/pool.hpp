@@ -1,6 +1,8 @@
 // The pool: many copies of one native environment, stepped by threads and by the caller.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -194,11 +196,27 @@ public:
     // Steps one after the other, here and now: no threads, nothing is ready or taken.
     void step_now() { run(0, settings_.envs); }
 
-    // Seconds since a thread began the chunk that it is in; 0 if it is in none.
-    double busy(size_t thread) const {
-        const int64_t since = since_[thread].load(std::memory_order_acquire);
-        return since ? static_cast<double>(now_ns() - since) * 1e-9 : 0.0;
+    // Steps some of the caller's in one of its threads, which is known by its number.
+    void step_range(size_t begin, size_t end, size_t hand) {
+        std::atomic<int64_t>& since = own_since_[hand < kHands ? hand : kHands - 1];
+        since.store(now_ns(), std::memory_order_release);
+        run(begin, end);
+        since.store(0, std::memory_order_release);
     }
+    // Adds up what ended in the last step of some.
+    void add_episodes(size_t begin, size_t end, double* sums) const {
+        const size_t size = episode_size();
+        for (size_t e = begin; e < end; ++e)
+            if (const float* const episode = episodes_ + e * size; episode[0] != 0.0f)
+                for (size_t i = 0; i < size; ++i)
+                    sums[i] += static_cast<double>(episode[i]);
+    }
+    size_t episode_size() const { return kEpisode + logs_; }
+    // All of the caller's are ready to be taken.
+    void done_all() { finish(0, settings_.envs); }
+
+    // Seconds since a thread began the chunk that it is in; 0 if it is in none.
+    double busy(size_t thread) const { return seconds_since(since_[thread]); }
 
     // ------------------------------------------------------------------ snapshots
 
@@ -219,6 +237,13 @@ public:
     }
 
 private:
+    static constexpr size_t kHands = 64; // of the caller, that are told apart
+
+    static double seconds_since(const std::atomic<int64_t>& then) {
+        const int64_t since = then.load(std::memory_order_acquire);
+        return since ? static_cast<double>(now_ns() - since) * 1e-9 : 0.0;
+    }
+
     template <typename Move> void each_agent(size_t e, unsigned char* at, Move move) {
         for (int g = 0; g < batch_.num_groups; ++g) {
             const FuguArrays& group = batch_.groups[g];
@@ -402,7 +427,10 @@ private:
         std::unique_lock<std::mutex> lock(watch_mutex_);
         while (!closing_.load()) {
             watch_bell_.wait_for(lock, std::chrono::milliseconds(500));
-            if (busy(settings_.threads) < settings_.stall)
+            double longest = busy(settings_.threads);
+            for (const std::atomic<int64_t>& since : own_since_)
+                longest = std::max(longest, seconds_since(since));
+            if (longest < settings_.stall)
                 continue;
             std::fprintf(stderr,
                          "fugu: fatal: the native environment '%s' did not end a step within "
@@ -432,8 +460,9 @@ private:
     std::vector<size_t> found_;
     std::vector<std::atomic<uint64_t>> ring_; // begin << 32 | end
     std::vector<std::atomic<int64_t>> since_; // of each thread; the caller's is the last
-    std::atomic<double> nanoseconds_{0};      // of one environment's step, lately
-    SpinBudget spin_;                         // the caller's
+    std::array<std::atomic<int64_t>, kHands> own_since_{}; // of the caller's own threads
+    std::atomic<double> nanoseconds_{0};                   // of one environment's step, lately
+    SpinBudget spin_;                                      // the caller's
     alignas(64) std::atomic<uint64_t> head_{0};
     alignas(64) std::atomic<uint64_t> tail_{0};
     alignas(64) std::atomic<size_t> ready_{0};

@@ -302,27 +302,33 @@ FUGU_KERNEL_INLINE void scan_row_back(const ScanBackward<P>& task, size_t row) {
 
 // Compiled for several processors, as templates cannot be: one function for each type of product.
 #define FUGU_RECURRENT_ROWS(P)                                                                     \
-    FUGU_KERNEL static void lstm_rows(const CellForward<P>& task, size_t begin, size_t end) {      \
+    [[maybe_unused]] FUGU_KERNEL static void lstm_rows(const CellForward<P>& task, size_t begin,   \
+                                                       size_t end) {                               \
         for (size_t row = begin; row < end; ++row)                                                 \
             task.kept ? lstm_row<true>(task, row) : lstm_row<false>(task, row);                    \
     }                                                                                              \
-    FUGU_KERNEL static void lstm_rows(const CellBackward<P>& task, size_t begin, size_t end) {     \
+    [[maybe_unused]] FUGU_KERNEL static void lstm_rows(const CellBackward<P>& task, size_t begin,  \
+                                                       size_t end) {                               \
         for (size_t row = begin; row < end; ++row)                                                 \
             lstm_row_back(task, row);                                                              \
     }                                                                                              \
-    FUGU_KERNEL static void gru_rows(const CellForward<P>& task, size_t begin, size_t end) {       \
+    [[maybe_unused]] FUGU_KERNEL static void gru_rows(const CellForward<P>& task, size_t begin,    \
+                                                      size_t end) {                                \
         for (size_t row = begin; row < end; ++row)                                                 \
             task.kept ? gru_row<true>(task, row) : gru_row<false>(task, row);                      \
     }                                                                                              \
-    FUGU_KERNEL static void gru_rows(const CellBackward<P>& task, size_t begin, size_t end) {      \
+    [[maybe_unused]] FUGU_KERNEL static void gru_rows(const CellBackward<P>& task, size_t begin,   \
+                                                      size_t end) {                                \
         for (size_t row = begin; row < end; ++row)                                                 \
             gru_row_back(task, row);                                                               \
     }                                                                                              \
-    FUGU_KERNEL static void scan_rows(const ScanForward<P>& task, size_t begin, size_t end) {      \
+    [[maybe_unused]] FUGU_KERNEL static void scan_rows(const ScanForward<P>& task, size_t begin,   \
+                                                       size_t end) {                               \
         for (size_t row = begin; row < end; ++row)                                                 \
             scan_row(task, row);                                                                   \
     }                                                                                              \
-    FUGU_KERNEL static void scan_rows(const ScanBackward<P>& task, size_t begin, size_t end) {     \
+    [[maybe_unused]] FUGU_KERNEL static void scan_rows(const ScanBackward<P>& task, size_t begin,  \
+                                                       size_t end) {                               \
         for (size_t row = begin; row < end; ++row)                                                 \
             scan_row_back(task, row);                                                              \
     }

@@ -30,6 +30,7 @@ struct FaultyRow {
 
 struct CategoricalTask {
     size_t batch = 0, heads = 0, width = 0; // width: the sum of all choices
+    size_t stride = 0;                      // between rows of logits
     const int64_t* choices = nullptr;       // [heads]
     const float* logits = nullptr;          // [batch, width]
     const uint8_t* masks = nullptr;         // [batch, width]: what is allowed; may be missing
@@ -158,11 +159,11 @@ FUGU_KERNEL static FaultyRow categorical_rows(const CategoricalTask& task, size_
     for (size_t row = begin; row < end; ++row) {
         const bool live = !task.live || task.live[row];
         double log_probability = 0.0, entropy = 0.0;
-        size_t offset = row * task.width;
+        const float* logits = task.logits + row * task.stride;
+        const uint8_t* masks = task.masks ? task.masks + row * task.width : nullptr;
         for (size_t h = 0; h < task.heads; ++h) {
-            Head head{task.logits + offset, task.masks ? task.masks + offset : nullptr,
-                      static_cast<size_t>(task.choices[h])};
-            offset += head.choices;
+            Head head{logits, masks, static_cast<size_t>(task.choices[h])};
+            logits += head.choices, masks = masks ? masks + head.choices : nullptr;
             const size_t place = row * task.heads + h;
             task.actions[place] = 0;
             if (!live)

@@ -114,9 +114,9 @@ class Embed : public Choices {
 public:
     using Choices::Choices;
     std::vector<int64_t> offsets;
-    void load(const Matrix& table) {
+    void load(const Matrix& table, const Learned& learned) {
         table_.assign(table.data, table.data + table.rows * table.columns);
-        width_ = table.columns;
+        width_ = table.columns, learned_ = learned;
     }
     void run(const Frame& frame) override {
         const Out out = frame.out(output);
@@ -131,16 +131,38 @@ public:
         }
     }
 
+    bool goes_back() const override { return true; }
+    bool learned() const override { return learned_.is(); }
+    void reload(const Kernels&, Words) override {
+        if (learned_.is())
+            std::copy_n(learned_.data, table_.size(), table_.data());
+    }
+    void back(const Frame& frame) override {
+        const In grads = frame.given_grad(output);
+        const size_t rows = grads.rows / frame.count;
+        for (size_t row = 0; learned_.is() && row < grads.rows; ++row) {
+            const char* const numbers = frame.rows + row / rows * frame.row_bytes + place_.offset;
+            for (size_t i = 0; i < columns(); ++i) {
+                const int64_t entry = choice(numbers, row % rows, i) + offsets[i];
+                float* const to = learned_.grad(frame) + static_cast<size_t>(entry) * width_;
+                for (size_t j = 0; j < width_; ++j)
+                    to[j] += grads.at(row)[i * width_ + j];
+            }
+        }
+    }
+
 private:
     std::vector<float> table_;
     size_t width_ = 0;
+    Learned learned_;
 };
 
 // Filled in when memory is laid out, and never written again.
 class Constant : public Step {
 public:
-    void load(const Matrix& numbers) {
+    void load(const Matrix& numbers, const Learned& learned) {
         numbers_.assign(numbers.data, numbers.data + numbers.rows * numbers.columns);
+        learned_ = learned;
     }
     void fill(float* to, size_t count) const {
         for (size_t i = 0; i < count; ++i)
@@ -148,8 +170,22 @@ public:
     }
     void run(const Frame&) override {}
 
+    bool goes_back() const override { return true; }
+    bool learned() const override { return learned_.is(); }
+    void reload(const Kernels&, Words) override {
+        if (learned_.is())
+            std::copy_n(learned_.data, numbers_.size(), numbers_.data());
+    }
+    void back(const Frame& frame) override {
+        const In grads = frame.given_grad(output);
+        const size_t size = numbers_.size();
+        if (learned_.is())
+            frame.kernels.add_rows({grads.data, frame.count, size, size}, learned_.grad(frame));
+    }
+
 private:
     std::vector<float> numbers_;
+    Learned learned_;
 };
 
 } // namespace fugu::nets

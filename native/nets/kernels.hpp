@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#define FUGU_INLINE inline __attribute__((always_inline))
+#define FUGU_NET_INLINE inline __attribute__((always_inline))
 
 namespace fugu::nets {
 
-enum class Function { Relu, Gelu, Tanh, Sigmoid, Symlog, Mingru, Finite };
+enum class Function { Relu, Gelu, Silu, Tanh, Sigmoid, Symlog, Mingru, Finite };
 enum class Pair { Add, Multiply };
 enum class Reduction { Sum, Mean, Largest };
 enum class Type { Bool, I8, U8, I16, U16, I32, U32, I64, U64, F16, F32, F64 };
@@ -19,16 +19,20 @@ template <typename T> struct Table {
     T* data = nullptr;
     size_t rows = 0, width = 0, stride = 0;
 
-    FUGU_INLINE T* at(size_t row) const { return data + row * stride; }
-    FUGU_INLINE bool dense() const { return stride == width; }
+    FUGU_NET_INLINE T* at(size_t row) const { return data + row * stride; }
+    FUGU_NET_INLINE bool dense() const { return stride == width; }
     // The same numbers as a single row, of a table without gaps.
-    FUGU_INLINE Table flat() const { return {data, 1, rows * width, rows * width}; }
+    FUGU_NET_INLINE Table flat() const { return {data, 1, rows * width, rows * width}; }
 };
 using In = Table<const float>;
 using Out = Table<float>;
 
+// What is multiplied stands in words of 32 bits: each is a float, or a pair of bfloat16 numbers
+// whose two products are added up at once, in float32.
+enum class Words { Floats, Pairs };
+
 // out = x @ weight + bias. What is multiplied need not stand side by side: a row has pieces of one
-// length, each at its offset, so that images need not be copied.
+// length, each at its offset, so that images need not be copied. Lengths count words.
 struct Product {
     const float* x = nullptr;
     size_t stride = 0; // between rows of x
@@ -36,6 +40,15 @@ struct Product {
     size_t num_pieces = 0, length = 0;
     const float *weight = nullptr, *bias = nullptr; // as Packed arranges them
     bool narrow = false;                            // how they are arranged
+    Words words = Words::Floats;
+    bool adds = false; // to what stands there
+    Out out;
+};
+
+// out += one^T @ other, of two tables whose rows belong together.
+struct Outer {
+    In one, other; // [depth, rows of out], [depth, width of out], in words
+    Words words = Words::Floats;
     Out out;
 };
 
@@ -63,14 +76,28 @@ struct Kernels {
     const char* name;
     size_t lanes; // numbers of a vector
 
+    bool multiplies_pairs; // by an instruction of its own
+
     void (*product)(const Product&);
+    void (*outer)(const Outer&);
+    // Numbers as words of pairs: neighbours in a row [rows, width / 2], or in a column [rows / 2,
+    // width], rows of which stand so far apart; what has no neighbour is paired with 0.
+    void (*pair_rows)(const In&, float* out);
+    void (*pair_columns)(const In&, size_t stride, float* out);
     void (*convolve)(const Convolution&, const float* image, float* out);
     void (*pool)(const Pooling&, const float* image, float* out);
     void (*apply)(Function, const In&, const Out&);
+    // With the slopes, which gradients are multiplied by.
+    void (*apply_keeping)(Function, const In&, const Out&, const Out& slopes);
     void (*combine)(Pair, const In&, const In&, const Out&);
+    void (*add_product)(const In&, const In&, const Out&); // out += a * b
+    void (*add_rows)(const In&, float* sums);              // of each column
     void (*blend)(const In& start, const In& end, const In& weight, const Out&);
     void (*scale)(const In&, const float* shift, const float* divisor, float most, const Out&);
     void (*normalise)(const In&, const float* weight, const float* bias, float epsilon, const Out&);
+    // Adds the gradients of what came in, and of weight and bias, each if it is wanted.
+    void (*normalise_back)(const In&, const In& grads, const float* weight, float epsilon,
+                           const Out&, float* weight_grad, float* bias_grad);
     void (*reduce)(Reduction, const In&, size_t count, const Out&);
     void (*attend)(const Attention&);
     void (*convert)(Type, const void*, size_t count, float* out);

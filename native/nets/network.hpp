@@ -4,6 +4,7 @@
 #include <array>
 
 #include "nets/inputs.hpp"
+#include "nets/recurrent.hpp"
 
 namespace fugu::nets {
 
@@ -14,6 +15,8 @@ public:
     // Rows of observations have so many bytes; `floats`: they are float32 and nothing else.
     Network(const Kernels& kernels, size_t row_bytes, bool floats, size_t state_size)
         : kernels_(kernels), row_bytes_(row_bytes), state_size_(state_size), floats_(floats) {}
+    Network(const Network&) = delete;
+    Network& operator=(const Network&) = delete;
 
     const Kernels& kernels() const { return kernels_; }
     size_t row_bytes() const { return row_bytes_; }
@@ -27,6 +30,16 @@ public:
     size_t times_told() const { return times_; }
 
     void begin() { next_ = 0, whole_ = false; }
+
+    // Numbers that are told and stand in this block are learned; told before the first operation.
+    void learn(const float* block, size_t size) { block_ = block, block_size_ = size; }
+    size_t num_learned() const { return block_size_; }
+    // They have changed: products are of such words from now on.
+    void reload(Words words) {
+        for (const std::unique_ptr<Step>& step : steps_)
+            step->reload(kernels_, words);
+        ++times_;
+    }
 
     size_t read(size_t rows, size_t width, const Place& place) {
         require_place(place, rows * width);
@@ -59,7 +72,7 @@ public:
         const size_t width = counts.size() * table.columns;
         Embed& step = add<Embed>({rows, width, width}, {}, {place.offset}, place, start, counts);
         step.offsets = offsets;
-        step.load(table);
+        step.load(table, learned(table.data));
         return step.output;
     }
     size_t state(size_t begin, size_t width) {
@@ -69,7 +82,7 @@ public:
     size_t constant(const Matrix& numbers) {
         Value value{numbers.rows, numbers.columns, numbers.columns, Home::Constant};
         Constant& step = add<Constant>(value, {}, {});
-        step.load(numbers);
+        step.load(numbers, learned(numbers.data));
         return step.output;
     }
     size_t scale(size_t input, const std::vector<float>& shift, const std::vector<float>& divisor,
@@ -80,21 +93,38 @@ public:
         step.load(shift.data(), divisor.data(), width), step.most = most;
         return step.output;
     }
-    size_t normalise(size_t input, const std::vector<float>& weight, const std::vector<float>& bias,
-                     float epsilon) {
+    size_t normalise(size_t input, const Matrix& weight, const Matrix& bias, float epsilon) {
         const size_t width = value(input).width;
-        require(weight.size() == width && bias.size() == width, "normalise: shapes do not fit");
+        require(weight.columns == width && bias.columns == width, "normalise: shapes do not fit");
         Normalise& step = add<Normalise>(like(input), {input}, {});
-        step.load(weight.data(), bias.data(), width), step.epsilon = epsilon;
+        step.load(weight.data, bias.data, width), step.epsilon = epsilon;
+        step.weight = learned(weight.data), step.bias = learned(bias.data);
         return step.output;
     }
-    size_t linear(size_t input, const Matrix& weight, const std::vector<float>& bias) {
+    size_t linear(size_t input, const Matrix& weight, const Matrix& bias) {
         const Value& x = value(input);
-        require(weight.columns == x.width && bias.size() == weight.rows,
+        require(weight.columns == x.width && bias.columns == weight.rows,
                 "linear: shapes do not fit");
         const size_t rows = x.rows;
         Linear& step = add<Linear>({rows, weight.rows, weight.rows}, {input}, {});
-        step.load(kernels_, weight, bias.data());
+        step.load(kernels_, weight, bias.data, learned(weight.data), learned(bias.data));
+        return step.output;
+    }
+    // Gates of what is remembered, which begins there in a state.
+    size_t recur(size_t input, Cell cell, size_t begin, const Matrix& weight, const Matrix& bias) {
+        const size_t gates = value(input).width, hidden = gates / gates_of(cell);
+        const bool scan = cell == Cell::Mingru;
+        require(value(input).rows == 1 && value(input).dense() &&
+                    hidden * gates_of(cell) == gates &&
+                    begin + hidden * (cell == Cell::Lstm ? 2 : 1) <= state_size_ &&
+                    (scan ||
+                     (weight.rows == gates && weight.columns == hidden && bias.columns == gates)),
+                "recur: shapes do not fit");
+        Recurrent& step =
+            add<Recurrent>({1, hidden, hidden}, {input}, {static_cast<size_t>(cell), begin}, cell,
+                           hidden, begin, state_size_);
+        if (!scan)
+            step.load(kernels_, weight, bias.data, learned(weight.data), learned(bias.data));
         return step.output;
     }
     size_t apply(size_t input, Function function) {
@@ -209,6 +239,10 @@ public:
     }
 
 private:
+    Learned learned(const float* data) const {
+        const bool inside = block_ && data >= block_ && data < block_ + block_size_;
+        return {data, inside ? data - block_ : -1};
+    }
     Value& value(size_t index) {
         require(index < next_, "network: no such value");
         return values_[index];
@@ -292,6 +326,8 @@ private:
     const Kernels& kernels_;
     const size_t row_bytes_, state_size_;
     const bool floats_;
+    const float* block_ = nullptr;
+    size_t block_size_ = 0;
     size_t next_ = 0, times_ = 0;
     bool whole_ = false;
     std::vector<Value> values_;

@@ -19,56 +19,70 @@ struct Rows {
     float* out;
 };
 
-// R rows and P panels of `kWide` vectors each.
-template <size_t R, size_t P>
-FUGU_INLINE void wide_block(const Product& task, const Rows& at, size_t panel) {
+// The products of a word with a vector of words, added to sums.
+template <Words words>
+FUGU_NET_INLINE Floats multiply(const float* word, Floats column, Floats sums) {
+    if constexpr (words == Words::Floats) {
+        return fused(splat(*word), column, sums);
+    } else {
+        int32_t bits;
+        std::memcpy(&bits, word, sizeof(bits));
+        return add_pairs(bits - Ints{}, (Ints)column, sums);
+    }
+}
+
+// R rows and P panels of `kWide` vectors each. `last`: whether columns may end within the panels.
+template <Words words, size_t R, size_t P, bool last>
+FUGU_NET_INLINE void wide_block(const Product& task, const Rows& at, size_t panel) {
     constexpr size_t vectors = P * kWide, width = kWide * kLanes;
     const size_t depth = task.num_pieces * task.length, stride = task.stride;
-    const float* const bias = task.bias + panel * width;
-    const float* weight = task.weight + panel * width * depth;
+    const size_t begin = panel * width, all = task.out.width;
+    const float* const bias = task.bias + begin;
+    const float* weight = task.weight + begin * depth;
     Floats sums[R][vectors];
-    for (size_t r = 0; r < R; ++r)
-        for (size_t v = 0; v < vectors; ++v)
-            sums[r][v] = load(bias + v * kLanes);
+    for (size_t v = 0; v < vectors; ++v) {
+        const Floats start = load(bias + v * kLanes);
+        for (size_t r = 0; r < R; ++r)
+            sums[r][v] = start;
+    }
     for (size_t piece = 0; piece < task.num_pieces; ++piece) {
         const float* x = at.x + task.pieces[piece];
         for (size_t i = 0; i < task.length; ++i, ++x, weight += width) {
             Floats columns[vectors];
             for (size_t v = 0; v < vectors; ++v)
                 columns[v] = load(weight + v / kWide * width * depth + v % kWide * kLanes);
-            for (size_t r = 0; r < R; ++r) {
-                const Floats number = splat(x[r * stride]);
+            for (size_t r = 0; r < R; ++r)
                 for (size_t v = 0; v < vectors; ++v)
-                    sums[r][v] = fused(number, columns[v], sums[r][v]);
-            }
+                    sums[r][v] = multiply<words>(x + r * stride, columns[v], sums[r][v]);
         }
     }
-    const size_t begin = panel * width, all = task.out.width;
-    for (size_t r = 0; r < R; ++r)
+    for (size_t r = 0; r < R; ++r) {
+        float* const out = at.out + r * task.out.stride;
         for (size_t v = 0; v < vectors; ++v) {
             const size_t column = begin + v * kLanes;
-            float* const out = at.out + r * task.out.stride + column;
-            if (column + kLanes <= all)
-                store(sums[r][v], out);
-            else if (column < all)
-                store(sums[r][v], out, all - column);
+            if constexpr (last)
+                store_within(task.adds ? sums[r][v] + load_within(out, column, all) : sums[r][v],
+                             out, column, all);
+            else
+                store(task.adds ? sums[r][v] + load(out + column) : sums[r][v], out + column);
         }
+    }
 }
 
-// All panels for R rows; few rows take several panels at once, so that enough sums are under way.
-template <size_t R> void wide_rows(const Product& task, const Rows& at) {
-    constexpr size_t together = R == 1 ? 4 : R == 2 ? 2 : 1;
-    const size_t panels = (task.out.width + kWide * kLanes - 1) / (kWide * kLanes);
-    size_t panel = 0;
-    for (; panel + together <= panels; panel += together)
-        wide_block<R, together>(task, at, panel);
-    if constexpr (together > 1)
-        for (; panel < panels; ++panel)
-            wide_block<R, 1>(task, at, panel);
+// From a panel on, as many as R rows take at once: few rows take several, so that enough sums are
+// under way. Gives the next one.
+template <Words words, size_t R>
+size_t wide_rows(const Product& task, const Rows& at, size_t panel) {
+    constexpr size_t together = R == 1 ? 4 : R == 2 ? 2 : 1, width = kWide * kLanes;
+    if ((panel + together) * width <= task.out.width)
+        return wide_block<words, R, together, false>(task, at, panel), panel + together;
+    wide_block<words, R, 1, true>(task, at, panel);
+    return panel + 1;
 }
 
 // R rows of a matrix of one vector's width, in shares of its depth; rows of x are whole.
-template <size_t R> void narrow_rows(const Product& task, const Rows& at) {
+template <Words words, size_t R>
+size_t narrow_rows(const Product& task, const Rows& at, size_t panel) {
     const size_t depth = task.length, stride = task.stride, width = task.out.width;
     const float *x = at.x, *weight = task.weight;
     Floats sums[R][kShares] = {};
@@ -77,7 +91,7 @@ template <size_t R> void narrow_rows(const Product& task, const Rows& at) {
     const auto add = [&](size_t share) __attribute__((always_inline)) {
         const Floats column = load(weight);
         for (size_t r = 0; r < R; ++r)
-            sums[r][share] = fused(splat(x[r * stride]), column, sums[r][share]);
+            sums[r][share] = multiply<words>(x + r * stride, column, sums[r][share]);
         ++x, weight += kLanes;
     };
     size_t i = 0;
@@ -90,35 +104,168 @@ template <size_t R> void narrow_rows(const Product& task, const Rows& at) {
     for (size_t r = 0; r < R; ++r) {
         const Floats sum = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
         float* const out = at.out + r * task.out.stride;
-        width < kLanes ? store(sum, out, width) : store(sum, out);
+        store_within(task.adds ? sum + load_within(out, 0, width) : sum, out, 0, width);
+    }
+    return panel + 1;
+}
+
+using Block = size_t (*)(const Product&, const Rows&, size_t panel);
+
+// Rows in blocks of about one size, each by the function for so many. A panel stays in the nearest
+// cache while rows go by, and those stay in the next one.
+FUGU_NET_INLINE void in_blocks(const Product& task, const Block* blocks, size_t most,
+                               size_t panels) {
+    constexpr size_t kRowsAtOnce = 96;
+    for (size_t begin = 0; begin < task.out.rows; begin += kRowsAtOnce) {
+        const size_t left = task.out.rows - begin, rows = left < kRowsAtOnce ? left : kRowsAtOnce;
+        const size_t count = (rows + most - 1) / most;
+        for (size_t panel = 0; panel < panels;) {
+            size_t next = panel;
+            for (size_t i = 0, row = 0; i < count; ++i) {
+                const size_t size = (rows - row) / (count - i), at = begin + row;
+                next = blocks[size - 1](task, {task.x + at * task.stride, task.out.at(at)}, panel);
+                row += size;
+            }
+            panel = next;
+        }
     }
 }
 
-using Block = void (*)(const Product&, const Rows&);
-
-// Rows in blocks of about one size, each by the function for so many.
-FUGU_INLINE void in_blocks(const Product& task, const Block* blocks, size_t most) {
-    const size_t rows = task.out.rows;
-    if (!rows)
-        return;
-    const size_t count = (rows + most - 1) / most;
-    for (size_t i = 0, row = 0; i < count; ++i) {
-        const size_t size = (rows - row) / (count - i);
-        blocks[size - 1](task, {task.x + row * task.stride, task.out.at(row)});
-        row += size;
-    }
-}
-
-inline void product(const Product& task) {
-    static const Block narrow[] = {narrow_rows<1>, narrow_rows<2>, narrow_rows<3>};
+template <Words words> FUGU_NET_INLINE void product_of(const Product& task) {
+    static const Block narrow[] = {narrow_rows<words, 1>, narrow_rows<words, 2>,
+                                   narrow_rows<words, 3>};
     static const Block wide[] = {
-        wide_rows<1>, wide_rows<2>, wide_rows<3>, wide_rows<4>,  wide_rows<5>,  wide_rows<6>,
+        wide_rows<words, 1>,  wide_rows<words, 2>,  wide_rows<words, 3>,
+        wide_rows<words, 4>,  wide_rows<words, 5>,  wide_rows<words, 6>,
 #if defined(__AVX512F__) || defined(__aarch64__)
-        wide_rows<7>, wide_rows<8>, wide_rows<9>, wide_rows<10>, wide_rows<11>, wide_rows<12>,
+        wide_rows<words, 7>,  wide_rows<words, 8>,  wide_rows<words, 9>,
+        wide_rows<words, 10>, wide_rows<words, 11>, wide_rows<words, 12>,
 #endif
     };
     static_assert(sizeof(wide) / sizeof(wide[0]) == kMostRows, "one for each number of rows");
-    task.narrow ? in_blocks(task, narrow, 3) : in_blocks(task, wide, kMostRows);
+    const size_t panels = (task.out.width + kWide * kLanes - 1) / (kWide * kLanes);
+    task.narrow ? in_blocks(task, narrow, 3, 1) : in_blocks(task, wide, kMostRows, panels);
+}
+
+inline void product(const Product& task) {
+    task.words == Words::Floats ? product_of<Words::Floats>(task) : product_of<Words::Pairs>(task);
+}
+
+// ------------------------------------------------------------------ products of columns
+
+// R rows and up to `kWide` vectors of what comes out; the last vector may be a part of one.
+template <Words words, size_t R, typename Last>
+FUGU_NET_INLINE void outer_block(const Outer& task, size_t row, size_t column, size_t vectors,
+                                 Last last) {
+    const float *one = task.one.data + row, *other = task.other.data + column;
+    float* const out = task.out.at(row) + column;
+    if (vectors == kWide) {
+        Floats sums[R][kWide];
+        for (size_t r = 0; r < R; ++r) {
+            for (size_t v = 0; v + 1 < kWide; ++v)
+                sums[r][v] = load(out + r * task.out.stride + v * kLanes);
+            sums[r][kWide - 1] = last.take(out + r * task.out.stride + (kWide - 1) * kLanes);
+        }
+        for (size_t d = 0; d < task.one.rows; ++d, one += task.one.stride) {
+            Floats columns[kWide];
+            for (size_t v = 0; v + 1 < kWide; ++v)
+                columns[v] = load(other + v * kLanes);
+            columns[kWide - 1] = last.take(other + (kWide - 1) * kLanes);
+            for (size_t r = 0; r < R; ++r)
+                for (size_t v = 0; v < kWide; ++v)
+                    sums[r][v] = multiply<words>(one + r, columns[v], sums[r][v]);
+            other += task.other.stride;
+        }
+        for (size_t r = 0; r < R; ++r) {
+            for (size_t v = 0; v + 1 < kWide; ++v)
+                store(sums[r][v], out + r * task.out.stride + v * kLanes);
+            last.give(sums[r][kWide - 1], out + r * task.out.stride + (kWide - 1) * kLanes);
+        }
+        return;
+    }
+    Floats sums[R];
+    for (size_t r = 0; r < R; ++r)
+        sums[r] = last.take(out + r * task.out.stride);
+    for (size_t d = 0; d < task.one.rows; ++d) {
+        const Floats column = last.take(other);
+        for (size_t r = 0; r < R; ++r)
+            sums[r] = multiply<words>(one + r, column, sums[r]);
+        one += task.one.stride, other += task.other.stride;
+    }
+    for (size_t r = 0; r < R; ++r)
+        last.give(sums[r], out + r * task.out.stride);
+}
+
+using OuterBlock = void (*)(const Outer&, size_t row, size_t column);
+
+template <Words words, size_t R> void outer_rows(const Outer& task, size_t row, size_t column) {
+    const size_t left = task.out.width - column;
+    if (left >= kWide * kLanes)
+        return outer_block<words, R>(task, row, column, kWide, Whole{});
+    static_assert(kWide == 2, "what is left is one vector, or one and a part");
+    if (left > kLanes)
+        return outer_block<words, R>(task, row, column, kWide, Rest{left - kLanes});
+    outer_block<words, R>(task, row, column, 1, Rest{left});
+}
+
+template <Words words> FUGU_NET_INLINE void outer_of(const Outer& task) {
+    static const OuterBlock blocks[] = {
+        outer_rows<words, 1>,  outer_rows<words, 2>,  outer_rows<words, 3>,
+        outer_rows<words, 4>,  outer_rows<words, 5>,  outer_rows<words, 6>,
+#if defined(__AVX512F__) || defined(__aarch64__)
+        outer_rows<words, 7>,  outer_rows<words, 8>,  outer_rows<words, 9>,
+        outer_rows<words, 10>, outer_rows<words, 11>, outer_rows<words, 12>,
+#endif
+    };
+    constexpr size_t kDepthAtOnce = 128;
+    const size_t rows = task.out.rows, count = (rows + kMostRows - 1) / kMostRows;
+    Outer part = task;
+    for (size_t depth = task.one.rows; depth; depth -= part.one.rows) {
+        part.one.rows = depth < kDepthAtOnce ? depth : kDepthAtOnce;
+        for (size_t column = 0; column < task.out.width; column += kWide * kLanes)
+            for (size_t i = 0, row = 0; i < count; ++i) {
+                const size_t size = (rows - row) / (count - i);
+                blocks[size - 1](part, row, column);
+                row += size;
+            }
+        part.one.data += part.one.rows * part.one.stride;
+        part.other.data += part.one.rows * part.other.stride;
+    }
+}
+
+inline void outer(const Outer& task) {
+    task.words == Words::Floats ? outer_of<Words::Floats>(task) : outer_of<Words::Pairs>(task);
+}
+
+// ------------------------------------------------------------------ numbers as pairs
+
+FUGU_NET_INLINE float* pair_row(const float* x, size_t width, float* out) {
+    size_t i = 0;
+    for (; i + 2 * kLanes <= width; i += 2 * kLanes, out += kLanes)
+        store((Floats)pairs_of(load(x + i), load(x + i + kLanes)), out);
+    for (; i < width; i += 2, ++out) {
+        const uint32_t low = short_of(x[i]), high = i + 1 < width ? short_of(x[i + 1]) : 0;
+        const uint32_t word = low | high << 16;
+        std::memcpy(out, &word, sizeof(word));
+    }
+    return out;
+}
+
+inline void pair_rows(const In& in, float* out) {
+    for (size_t row = 0; row < in.rows; ++row)
+        out = pair_row(in.at(row), in.width, out);
+}
+
+inline void pair_columns(const In& in, size_t stride, float* out) {
+    for (size_t row = 0; row < in.rows; row += 2, out += stride) {
+        const float* const low = in.at(row);
+        const bool both = row + 1 < in.rows;
+        const float* const high = both ? in.at(row + 1) : low;
+        each_vector(in.width, [&](size_t i, auto part) __attribute__((always_inline)) {
+            const Floats second = both ? part.take(high + i) : Floats{};
+            part.give((Floats)zip_pairs(part.take(low + i), second), out + i);
+        });
+    }
 }
 
 } // namespace fugu::nets::FUGU_TARGET

@@ -5,13 +5,13 @@
 
 namespace fugu::nets::FUGU_TARGET {
 
-FUGU_INLINE float sum_row(const float* x, size_t width) {
+FUGU_NET_INLINE float sum_row(const float* x, size_t width) {
     Floats sum{};
     each_vector(width, [&](size_t i, auto part) { sum = sum + part.take(x + i); });
     return sum_of(sum);
 }
 
-FUGU_INLINE float dot(const float* a, const float* b, size_t width) {
+FUGU_NET_INLINE float dot(const float* a, const float* b, size_t width) {
     Floats sum{};
     each_vector(width,
                 [&](size_t i, auto part) { sum = fused(part.take(a + i), part.take(b + i), sum); });
@@ -31,6 +31,41 @@ inline void normalise(const In& in, const float* weight, const float* bias, floa
         each_vector(in.width, [&](size_t i, auto part) {
             const Floats unit = part.take(y + i) / spread;
             part.give(fused(unit, part.take(weight + i), part.take(bias + i)), y + i);
+        });
+    }
+}
+
+// With u = (x - mean) / spread and g = grads * weight, the gradient of x is
+// (g - mean(g) - u mean(g u)) / spread.
+inline void normalise_back(const In& in, const In& grads, const float* weight, float epsilon,
+                           const Out& out, float* weight_grad, float* bias_grad) {
+    const float width = static_cast<float>(in.width);
+    for (size_t row = 0; row < in.rows; ++row) {
+        const float *const x = in.at(row), *const grad = grads.at(row);
+        const float mean = sum_row(x, in.width) / width;
+        Floats squares{}, sum{}, along{};
+        each_vector(in.width, [&](size_t i, auto part) {
+            const Floats far = part.take(x + i) - mean;
+            squares = fused(part.only(far), far, squares);
+        });
+        const float spread = sqrtf(sum_of(squares) / width + epsilon);
+        each_vector(in.width, [&](size_t i, auto part) {
+            const Floats unit = (part.take(x + i) - mean) / spread;
+            const Floats given = part.take(grad + i), g = given * part.take(weight + i);
+            sum += g, along = fused(g, unit, along);
+            if (weight_grad)
+                part.give(fused(given, unit, part.take(weight_grad + i)), weight_grad + i);
+            if (bias_grad)
+                part.give(part.take(bias_grad + i) + given, bias_grad + i);
+        });
+        if (!out.data)
+            continue;
+        const float shift = sum_of(sum) / width, tilt = sum_of(along) / width;
+        float* const y = out.at(row);
+        each_vector(in.width, [&](size_t i, auto part) {
+            const Floats unit = (part.take(x + i) - mean) / spread;
+            const Floats g = part.take(grad + i) * part.take(weight + i);
+            part.give(part.take(y + i) + (g - shift - unit * tilt) / spread, y + i);
         });
     }
 }
@@ -84,7 +119,7 @@ inline void attend(const Attention& task) {
 }
 
 // A number of half precision, from its bits.
-FUGU_INLINE float half(uint16_t bits) {
+FUGU_NET_INLINE float half(uint16_t bits) {
     const uint32_t sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
     const uint32_t shifted = rest < 0x7c00u ? (rest << 13) + 0x38000000u // 127 - 15 exponents
                                             : (rest << 13) | 0x7f800000u;
@@ -96,7 +131,8 @@ FUGU_INLINE float half(uint16_t bits) {
     return sign ? -found : found;
 }
 
-template <typename T> FUGU_INLINE void convert_from(const void* from, size_t count, float* out) {
+template <typename T>
+FUGU_NET_INLINE void convert_from(const void* from, size_t count, float* out) {
     const char* const bytes = static_cast<const char*>(from);
     for (size_t i = 0; i < count; ++i) {
         T number;

@@ -1,4 +1,6 @@
-// What a network does, step by step: each takes values and gives one.
+// What a network does, step by step: each takes values and gives one. Those that can be learned
+// through know the way back: given the gradients of their value, they write or add those of their
+// inputs, and add those of their weights.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +16,38 @@ public:
     // Whether what it gives may stand where an input of the same shape stood.
     virtual bool in_place() const { return false; }
 
+    // Whether it knows the way back, and takes it; whether it has numbers that are learned.
+    virtual bool goes_back() const { return false; }
+    virtual void back(const Frame&) {}
+    virtual bool learned() const { return false; }
+    // Numbers that it keeps of each observation for the way back.
+    virtual size_t kept_size() const { return 0; }
+    // Whether the way back reads what it gave; what did not may be overwritten by who took it.
+    virtual bool looks_back() const { return false; }
+    // Whether gradients of its input may stand where the input stands.
+    virtual bool overwrites_input() const { return false; }
+    // The learned numbers have changed.
+    virtual void reload(const Kernels&, Words) {}
+
     std::vector<size_t> inputs;
     size_t output = 0;
+};
+
+// Writes numbers, or adds them to what stands there.
+inline void give(const Frame& frame, const In& from, const Out& to, bool adds) {
+    if (adds)
+        return frame.kernels.combine(Pair::Add, from, {to.data, to.rows, to.width, to.stride}, to);
+    for (size_t row = 0; row < from.rows; ++row)
+        std::copy_n(from.at(row), from.width, to.at(row));
+}
+
+// Numbers that a network learns: where they stand, and where among all of them.
+struct Learned {
+    const float* data = nullptr;
+    int64_t place = -1; // none: they are not learned
+
+    bool is() const { return place >= 0; }
+    float* grad(const Frame& frame) const { return frame.lesson->weights + place; }
 };
 
 // Learned numbers, row by row, as Python has them.
@@ -24,54 +56,132 @@ struct Matrix {
     size_t rows = 0, columns = 0;
 };
 
-// A matrix as products take it: its rows, which become columns of what comes out, in panels that
-// are filled up with zeros; see product.hpp.
+// A matrix as products take it: depth by width, its columns in panels that are filled up with
+// zeros; see product.hpp.
 class Packed {
 public:
-    void load(const Kernels& kernels, const Matrix& matrix, const float* bias, bool may_be_narrow) {
-        const size_t depth = matrix.columns, width = matrix.rows;
-        narrow_ = may_be_narrow && width <= kernels.lanes;
+    // The number at a depth and a column stands at depth * `by_depth` + column * `by_column`.
+    struct Source {
+        const float* data;
+        size_t depth, width, by_depth, by_column;
+    };
+    // A matrix whose rows become columns of what comes out, and the same on the way back.
+    static Source forth(const Matrix& m) { return {m.data, m.columns, m.rows, 1, m.columns}; }
+    static Source back(const Matrix& m) { return {m.data, m.rows, m.columns, m.columns, 1}; }
+
+    void load(const Kernels& kernels, const Source& from, const float* bias, bool may_be_narrow,
+              Words words = Words::Floats) {
+        words_ = words, narrow_ = may_be_narrow && from.width <= kernels.lanes;
+        depth_ = words == Words::Floats ? from.depth : (from.depth + 1) / 2;
         const size_t panel = narrow_ ? kernels.lanes : 2 * kernels.lanes;
-        const size_t panels = (width + panel - 1) / panel;
-        weight_.resize(panels * depth * panel), bias_.resize(panels * panel);
-        std::copy_n(bias, width, bias_.data());
-        for (size_t column = 0; column < width; ++column) {
-            float* out = weight_.data() + column / panel * panel * depth + column % panel;
-            const float* row = matrix.data + column * depth;
-            for (size_t i = 0; i < depth; ++i)
-                out[i * panel] = row[i];
+        const size_t panels = (from.width + panel - 1) / panel;
+        weight_.resize(panels * depth_ * panel), bias_.resize(panels * panel);
+        if (bias)
+            std::copy_n(bias, from.width, bias_.data());
+        for (size_t column = 0; column < from.width; ++column) {
+            float* out = weight_.data() + column / panel * panel * depth_ + column % panel;
+            const float* numbers = from.data + column * from.by_column;
+            if (words == Words::Floats)
+                for (size_t i = 0; i < depth_; ++i)
+                    out[i * panel] = numbers[i * from.by_depth];
+            else
+                for (size_t i = 0; i < from.depth; i += 2)
+                    out[i / 2 * panel] =
+                        pair(numbers[i * from.by_depth],
+                             i + 1 < from.depth ? numbers[(i + 1) * from.by_depth] : 0.0f);
         }
     }
     // The task, of which rows and results are missing.
     Product product() const {
+        static const int32_t whole = 0;
         Product task;
         task.weight = weight_.data(), task.bias = bias_.data(), task.narrow = narrow_;
+        task.words = words_, task.pieces = &whole, task.num_pieces = 1, task.length = depth_;
         return task;
     }
-
-private:
-    Buffer weight_, bias_;
-    bool narrow_ = false;
-};
-
-class Linear : public Step {
-public:
-    void load(const Kernels& kernels, const Matrix& weight, const float* bias) {
-        depth_ = weight.columns;
-        packed_.load(kernels, weight, bias, true);
-    }
-    void run(const Frame& frame) override {
-        static const int32_t whole = 0;
-        Product task = packed_.product();
-        const In x = frame.in(inputs[0]);
-        task.x = x.data, task.stride = x.stride, task.out = frame.out(output);
-        task.pieces = &whole, task.num_pieces = 1, task.length = depth_;
+    // out = x @ itself + bias, or added to what stands there.
+    void multiply(const Frame& frame, const In& x, const Out& out, bool adds = false) const {
+        Product task = product();
+        task.x = x.data, task.stride = x.stride, task.out = out, task.adds = adds;
+        if (words_ == Words::Pairs) {
+            float* const words = frame.scratch->room(0, x.rows * depth_);
+            frame.kernels.pair_rows(x, words);
+            task.x = words, task.stride = depth_;
+        }
         frame.kernels.product(task);
     }
 
 private:
-    Packed packed_;
-    size_t depth_ = 0;
+    static float pair(float low, float high) {
+        const uint32_t word = half(low) | half(high) << 16;
+        float found;
+        std::memcpy(&found, &word, sizeof(found));
+        return found;
+    }
+    static uint32_t half(float x) { // to the nearest, ties to even
+        uint32_t bits;
+        std::memcpy(&bits, &x, sizeof(bits));
+        return x != x ? 0x7fc0 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    }
+
+    Buffer weight_, bias_;
+    size_t depth_ = 0; // in words
+    bool narrow_ = false;
+    Words words_ = Words::Floats;
+};
+
+// Adds one^T @ other to the gradients of a matrix, in the words that products are of.
+inline void add_outer(const Frame& frame, const In& one, const In& other, float* grad) {
+    Outer task{one, other, Words::Floats, {grad, one.width, other.width, other.width}};
+    if (frame.pairs) {
+        const size_t depth = (one.rows + 1) / 2;
+        const size_t stride = Places::rounded(other.width); // where vectors begin best
+        float* const first = frame.scratch->room(0, depth * one.width);
+        float* const second = frame.scratch->room(1, depth * stride);
+        frame.kernels.pair_columns(one, one.width, first);
+        frame.kernels.pair_columns(other, stride, second);
+        task.one = {first, depth, one.width, one.width};
+        task.other = {second, depth, other.width, stride};
+        task.words = Words::Pairs;
+    }
+    frame.kernels.outer(task);
+}
+
+class Linear : public Step {
+public:
+    // What is learned is read again whenever it has changed; the rest is copied.
+    void load(const Kernels& kernels, const Matrix& weight, const float* bias,
+              const Learned& learned_weight, const Learned& learned_bias) {
+        matrix_ = weight, weight_ = learned_weight, bias_ = learned_bias;
+        forth_.load(kernels, Packed::forth(weight), bias, true);
+    }
+    void run(const Frame& frame) override {
+        forth_.multiply(frame, frame.in(inputs[0]), frame.out(output));
+    }
+
+    bool goes_back() const override { return true; }
+    bool learned() const override { return weight_.is(); }
+    void reload(const Kernels& kernels, Words words) override {
+        if (!weight_.is())
+            return;
+        forth_.load(kernels, Packed::forth(matrix_), bias_.is() ? bias_.data : nullptr, true,
+                    words);
+        back_.load(kernels, Packed::back(matrix_), nullptr, true, words);
+    }
+    void back(const Frame& frame) override {
+        const In x = frame.in(inputs[0]), grads = frame.given_grad(output);
+        if (const Out out = frame.grad(inputs[0]); out.data)
+            back_.multiply(frame, grads, out, frame.lesson->adds[0]);
+        if (weight_.is())
+            add_outer(frame, grads, x, weight_.grad(frame));
+        if (bias_.is())
+            frame.kernels.add_rows(grads, bias_.grad(frame));
+    }
+
+private:
+    Packed forth_, back_;
+    Matrix matrix_;
+    Learned weight_, bias_;
 };
 
 struct Image {
@@ -98,7 +208,7 @@ public:
             padded_.resize(planes_ * height * width * depth_);
     }
     void load(const Kernels& kernels, const Matrix& weight, const float* bias) {
-        packed_.load(kernels, weight, bias, false);
+        packed_.load(kernels, Packed::forth(weight), bias, false);
         task_.product = packed_.product();
         task_.product.stride = stride_, task_.product.length = length_;
         task_.product.pieces = pieces_.data(), task_.product.num_pieces = pieces_.size();
@@ -152,10 +262,35 @@ public:
     explicit Apply(Function function) : function_(function) {}
     bool in_place() const override { return true; }
     void run(const Frame& frame) override {
-        frame.kernels.apply(function_, frame.in(inputs[0]), frame.out(output));
+        const In x = frame.in(inputs[0]);
+        const Out out = frame.out(output);
+        if (frame.lesson && frame.lesson->grads[output])
+            frame.kernels.apply_keeping(function_, x, out, slopes(frame));
+        else
+            frame.kernels.apply(function_, x, out);
+    }
+
+    bool goes_back() const override {
+        return function_ != Function::Symlog && function_ != Function::Mingru &&
+               function_ != Function::Finite;
+    }
+    bool overwrites_input() const override { return goes_back(); }
+    size_t kept_size() const override { return 1; } // for each number of the value
+    void back(const Frame& frame) override {
+        const Out kept = slopes(frame), out = frame.grad(inputs[0]);
+        const In slope{kept.data, kept.rows, kept.width, kept.stride};
+        const In grads = frame.given_grad(output);
+        if (frame.lesson->adds[0])
+            frame.kernels.add_product(grads, slope, out);
+        else
+            frame.kernels.combine(Pair::Multiply, grads, slope, out);
     }
 
 private:
+    Out slopes(const Frame& frame) const {
+        const Out out = frame.out(output);
+        return {frame.lesson->kept[output], out.rows, out.width, out.stride};
+    }
     Function function_;
 };
 
@@ -165,6 +300,13 @@ public:
     bool in_place() const override { return true; }
     void run(const Frame& frame) override {
         frame.kernels.combine(pair_, frame.in(inputs[0]), frame.in(inputs[1]), frame.out(output));
+    }
+
+    bool goes_back() const override { return pair_ == Pair::Add; }
+    void back(const Frame& frame) override {
+        for (size_t i = 0; i < 2; ++i)
+            if (const Out out = frame.grad(inputs[i]); out.data)
+                give(frame, frame.given_grad(output), out, frame.lesson->adds[i]);
     }
 
 private:
@@ -199,14 +341,44 @@ public:
         const In x = frame.in(inputs[0]);
         frame.kernels.scale(x, one_.data(), other_.data(), most, frame.out(output));
     }
+
+    bool goes_back() const override { return true; }
+    bool looks_back() const override { return true; }
+    void back(const Frame& frame) override {
+        const In grads = frame.given_grad(output);
+        const Out out = frame.grad(inputs[0]), y = frame.out(output);
+        for (size_t row = 0; row < grads.rows; ++row)
+            for (size_t i = 0; i < grads.width; ++i) {
+                const bool inside = y.at(row)[i] > -most && y.at(row)[i] < most;
+                const float grad = inside ? grads.at(row)[i] / other_[i] : 0.0f;
+                out.at(row)[i] = grad + (frame.lesson->adds[0] ? out.at(row)[i] : 0.0f);
+            }
+    }
 };
 
 class Normalise : public Columns {
 public:
     float epsilon = 0;
+    Learned weight, bias;
     void run(const Frame& frame) override {
         const In x = frame.in(inputs[0]);
         frame.kernels.normalise(x, one_.data(), other_.data(), epsilon, frame.out(output));
+    }
+
+    bool goes_back() const override { return true; }
+    bool learned() const override { return weight.is(); }
+    void reload(const Kernels&, Words) override {
+        if (weight.is())
+            load(weight.data, bias.data, one_.size());
+    }
+    void back(const Frame& frame) override {
+        const Out out = frame.grad(inputs[0]);
+        if (out.data && !frame.lesson->adds[0])
+            for (size_t row = 0; row < out.rows; ++row)
+                std::fill_n(out.at(row), out.width, 0.0f);
+        frame.kernels.normalise_back(frame.in(inputs[0]), frame.given_grad(output), one_.data(),
+                                     epsilon, out, weight.is() ? weight.grad(frame) : nullptr,
+                                     bias.is() ? bias.grad(frame) : nullptr);
     }
 };
 
@@ -215,6 +387,30 @@ public:
     Reduce(Reduction reduction, size_t count) : reduction_(reduction), count_(count) {}
     void run(const Frame& frame) override {
         frame.kernels.reduce(reduction_, frame.in(inputs[0]), count_, frame.out(output));
+    }
+
+    bool goes_back() const override { return true; }
+    bool looks_back() const override { return true; }
+    void back(const Frame& frame) override {
+        const In x = frame.in(inputs[0]), grads = frame.given_grad(output);
+        const Out y = frame.out(output), out = frame.grad(inputs[0]);
+        const bool adds = frame.lesson->adds[0];
+        for (size_t row = 0; row < grads.rows; ++row)
+            for (size_t i = 0; i < grads.width; ++i) {
+                const float most = y.at(row)[i];
+                size_t sharers = reduction_ == Reduction::Mean ? count_ : 1;
+                if (reduction_ == Reduction::Largest) { // equals share, as torch has it
+                    sharers = 0;
+                    for (size_t j = 0; j < count_; ++j)
+                        sharers += x.at(row * count_ + j)[i] == most;
+                }
+                const float share = grads.at(row)[i] / static_cast<float>(sharers);
+                for (size_t j = 0; j < count_; ++j) {
+                    const size_t from = row * count_ + j;
+                    const bool counts = reduction_ != Reduction::Largest || x.at(from)[i] == most;
+                    out.at(from)[i] = (counts ? share : 0.0f) + (adds ? out.at(from)[i] : 0.0f);
+                }
+            }
     }
 
 private:
@@ -233,6 +429,18 @@ public:
             for (size_t row = 0; row < part.rows; ++row)
                 std::copy_n(part.at(row), part.width, out.at(row) + begin);
             begin += part.width;
+        }
+    }
+
+    bool goes_back() const override { return true; }
+    void back(const Frame& frame) override {
+        In grads = frame.given_grad(output);
+        for (size_t i = 0; i < inputs.size(); ++i) {
+            const Out out = frame.grad(inputs[i]);
+            grads.width = frame.values[inputs[i]].width;
+            if (out.data)
+                give(frame, grads, out, frame.lesson->adds[i]);
+            grads.data += grads.width;
         }
     }
 };
@@ -278,6 +486,17 @@ public:
                 std::memmove(out.at(row), x.at(row), x.width * sizeof(float));
             else
                 std::fill_n(out.at(row), x.width, 0.0f);
+    }
+
+    bool goes_back() const override { return true; }
+    void back(const Frame& frame) override {
+        const In grads = frame.given_grad(output), mask = frame.in(inputs[1]);
+        const Out out = frame.grad(inputs[0]);
+        for (size_t row = 0; row < grads.rows; ++row)
+            for (size_t i = 0; i < grads.width; ++i) {
+                const float grad = *mask.at(row) > 0.0f ? grads.at(row)[i] : 0.0f;
+                out.at(row)[i] = grad + (frame.lesson->adds[0] ? out.at(row)[i] : 0.0f);
+            }
     }
 };
 

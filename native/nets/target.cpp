@@ -19,14 +19,26 @@ const Kernels& FUGU_JOIN(kernels_, FUGU_TARGET)() {
     using namespace FUGU_TARGET;
     static const Kernels kernels{FUGU_TEXT(FUGU_TARGET),
                                  kLanes,
+#if defined(__AVX512BF16__)
+                                 true,
+#else
+                                 false,
+#endif
                                  product,
+                                 outer,
+                                 pair_rows,
+                                 pair_columns,
                                  convolve,
                                  pool,
                                  apply,
+                                 apply_keeping,
                                  combine,
+                                 add_product,
+                                 add_rows,
                                  blend,
                                  scale,
                                  normalise,
+                                 normalise_back,
                                  reduce,
                                  attend,
                                  convert};

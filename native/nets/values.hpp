@@ -55,7 +55,29 @@ struct Value {
     bool dense() const { return stride == width; }
 };
 
-// Some observations under way.
+// Memory of one thread for what is only on its way, a few pieces at a time.
+class Scratch {
+public:
+    float* room(size_t piece, size_t size) {
+        if (size > pieces_[piece].size())
+            pieces_[piece].resize(size);
+        return pieces_[piece].data();
+    }
+
+private:
+    Buffer pieces_[6];
+};
+
+// What a network needs to learn beside what it needs to run.
+struct Lesson {
+    std::vector<float*> grads;     // of each value that owns memory; null where nobody wants it
+    std::vector<float*> kept;      // what steps keep of a pass, by their outputs
+    float* weights = nullptr;      // gradients of all learned numbers, in the order of their block
+    const uint8_t* adds = nullptr; // of the step's inputs: whether others wrote gradients already
+};
+
+// Some observations under way. Those of a segment stand side by side, `length` of them; most steps
+// do not look at that.
 struct Frame {
     const Kernels& kernels;
     const std::vector<Value>& values;
@@ -63,7 +85,13 @@ struct Frame {
     size_t count = 0;                  // observations
     const char* rows = nullptr;
     size_t row_bytes = 0;
-    const float* state = nullptr;
+    const float* state = nullptr;    // before each segment
+    float* after = nullptr;          // after it, where steps write states of their own
+    size_t length = 1;               // of a segment
+    const uint8_t* resets = nullptr; // of each observation: whether memory begins anew; or none
+    bool pairs = false;              // whether products are of bfloat16
+    Scratch* scratch = nullptr;
+    Lesson* lesson = nullptr; // none while it only runs
 
     In in(size_t index) const {
         const Value& value = values[index];
@@ -79,6 +107,16 @@ struct Frame {
     Out out(size_t index) const {
         const Value& value = values[index];
         return {memory[index], count * value.rows, value.width, value.width};
+    }
+    // Gradients of a value; without data where nobody wants them.
+    Out grad(size_t index) const {
+        const Value& value = values[index];
+        float* const data = lesson->grads[value.owner];
+        return {data ? data + value.begin : nullptr, count * value.rows, value.width, value.stride};
+    }
+    In given_grad(size_t index) const {
+        const Out grads = grad(index);
+        return {grads.data, grads.rows, grads.width, grads.stride};
     }
 };
 

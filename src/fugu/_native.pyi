@@ -105,6 +105,9 @@ class Library:
     def settings(self) -> list[tuple[str, bool, float, float, float, str]]: ...
     def describe(self, values: list[float], /) -> dict[str, Any]: ...
 
+class PoolCore:
+    """What a pool is made of."""
+
 class Pool:
     """Many copies of one native environment."""
 
@@ -137,6 +140,8 @@ class Pool:
     def bad_action(self, group: int, actions: NDArray[np.uint8], /) -> int: ...
     def post_all(self) -> None: ...
     def take_all(self) -> None: ...
+    def done_all(self) -> None: ...
+    def core(self) -> PoolCore: ...
     def step_now(self) -> None: ...
     @property
     def state_bytes(self) -> int: ...
@@ -302,18 +307,10 @@ def mingru_scan_back(
 
 _Floats: TypeAlias = NDArray[np.float32]
 
-class NetRunner:
+class ToldNet:
     """A network, told operation by operation; each gives the number of its value."""
 
-    def __init__(self, code: str, row_size: int, state_size: int, target: str) -> None: ...
     def begin(self) -> None: ...
-    def end(self, given: list[int]) -> None: ...
-    def forward(
-        self,
-        rows: NDArray[Any],
-        state: _Floats,
-        out: tuple[_Floats, _Floats, _Floats] | None,
-    ) -> tuple[_Floats, _Floats, _Floats]: ...
     def read(self, rows: int, width: int, offset: int, code: str) -> int: ...
     def one_hot(
         self, rows: int, offset: int, code: str, start: list[int], counts: list[int]
@@ -366,5 +363,111 @@ class NetRunner:
     def permute(self, value: int, shape: list[int], order: list[int]) -> int: ...
     def keep(self, value: int, mask: int) -> int: ...
     def reduce(self, value: int, function: str, count: int) -> int: ...
+    def recur(self, gates: int, cell: str, begin: int, weight: _Floats, bias: _Floats) -> int: ...
+
+class NetRunner(ToldNet):
+    """A network that runs."""
+
+    def __init__(self, code: str, row_size: int, state_size: int, target: str) -> None: ...
+    def end(self, given: list[int]) -> None: ...
+    def forward(
+        self,
+        rows: NDArray[Any],
+        state: _Floats,
+        out: tuple[_Floats, _Floats, _Floats] | None,
+    ) -> tuple[_Floats, _Floats, _Floats]: ...
+
+class LossSettings:
+    """Settings of PPO's loss."""
+
+    def __init__(
+        self,
+        clip: float,
+        value_clip: float,
+        huber_delta: float,
+        value_coefficient: float,
+        entropy_coefficient: float,
+        normaliser: float,
+        value_loss: int,
+    ) -> None: ...
+
+class Pages:
+    """Tables of segments."""
+
+    def __init__(
+        self,
+        observations: NDArray[np.uint8],
+        samples: _Floats,
+        masks: NDArray[np.bool_],
+        states: _Floats,
+        log_probabilities: _Floats,
+        rewards: _Floats,
+        values: _Floats,
+        final_values: _Floats,
+        terminations: NDArray[np.bool_],
+        truncations: NDArray[np.bool_],
+        valid: NDArray[np.bool_],
+    ) -> None: ...
+
+class NetLearner(ToldNet):
+    """A network that learns: its weights stand in one block, their gradients in another."""
+
+    def __init__(
+        self,
+        code: str,
+        row_size: int,
+        state_size: int,
+        target: str,
+        weights: _Floats,
+        grads: _Floats,
+    ) -> None: ...
+    def end(self, given: list[int]) -> None: ...
+    def reload(self, pairs: bool) -> None: ...
+    def forward(
+        self,
+        rows: NDArray[Any],
+        state: _Floats,
+        params: _Floats,
+        values: _Floats,
+        after: _Floats,
+        threads: int,
+    ) -> None: ...
+    def collect(
+        self,
+        pool: PoolCore,
+        pages: Pages,
+        first_row: int,
+        begin: int,
+        steps: int,
+        waiting: bool,
+        states: _Floats,
+        choices: NDArray[np.int64],
+        dims: int,
+        masked: bool,
+        uniforms: _Floats,
+        noise: _Floats,
+        parts: list[tuple[int, int, _Floats | None, _Floats | None]],
+        episodes: NDArray[np.float64],
+        threads: int,
+    ) -> bool: ...
+    def learn(
+        self,
+        observations: NDArray[np.uint8],
+        places: NDArray[np.int64],
+        length: int,
+        states: _Floats,
+        resets: NDArray[np.bool_] | None,
+        samples: _Floats,
+        masks: NDArray[np.bool_] | None,
+        old_log_probs: _Floats,
+        advantages: _Floats,
+        old_values: _Floats,
+        returns: _Floats,
+        weights: _Floats,
+        choices: NDArray[np.int64],
+        ratios: _Floats,
+        settings: LossSettings,
+        threads: int,
+    ) -> tuple[bool, float, float, float, float, float, float]: ...
 
 def net_targets() -> list[tuple[str, int]]: ...

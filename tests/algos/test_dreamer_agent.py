@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,11 @@ def test_acting_step_by_step_is_observing_with_the_most_probable_latents(
         tokens = rssm.see_tokens(agent.world.encoder(seen[step]))
         stoch = rssm.draw(rssm.posterior(deter, tokens), None)
         features = torch.cat([deter, stoch], -1)
-        assert torch.equal(state[:, :32], features)
-        assert torch.equal(params, agent.actor(features))
-        assert torch.equal(values[:, 0], agent.critic.mean(agent.critic(features)))
+        said = agent.critic.mean(agent.critic(features))
+        close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+        close(state[:, :32], features)  # sums have another order on some processors
+        close(params, agent.actor(features))
+        close(values[:, 0], said)
         state = agent.acted(state, samples[step].astype(np.float32))
         action = torch.eye(3)[samples[step, :, 0]]
         assert torch.equal(state[:, 32:], action)

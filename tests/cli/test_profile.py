@@ -20,6 +20,7 @@ from fugu.vector.vector import Vector
 
 pytestmark = pytest.mark.timeout(200)
 SMALL = ["--vec.num-envs", "16", "--train.horizon", "16", "--updates", "2"]
+TORCH = [*SMALL, "--train.engine", "torch"]
 
 
 def test_table_and_trace(
@@ -27,7 +28,7 @@ def test_table_and_trace(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = vars(Vector)["recv"]
-    assert main(["profile", "cartpole", *SMALL, "--policy.core", "lstm"]) == 0
+    assert main(["profile", "cartpole", *TORCH, "--policy.core", "lstm"]) == 0
     out = capsys.readouterr().out
     for row in (
         *("collect", "  wait for environments", "  forward", "  sampling", "  segments"),
@@ -44,7 +45,7 @@ def test_table_and_trace(
 
 def test_parts_add_up_to_their_phases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "t.json")
-    flags = [*SMALL, "--train.epochs", "3", "--train.minibatches", "2"]
+    flags = [*TORCH, "--train.epochs", "3", "--train.minibatches", "2"]
     assert main(["profile", "breakout", *flags, "--json", "--out", out]) == 0
     found = json.loads(capsys.readouterr().out)
     phases = {part["phase"]: part for part in found["parts"] if not part["name"]}
@@ -69,7 +70,7 @@ def test_a_name_that_is_gone_leaves_its_part_out(
         ("learn", "backward"): ["torch:Tensor.backward"],
     }
     monkeypatch.setattr(profiling, "PARTS", gone)
-    cfg = resolve_config("bandit", overrides={"vec": {"num_envs": 8}})
+    cfg = resolve_config("bandit", overrides={"vec": {"num_envs": 8}, "train": {"engine": "torch"}})
     found = profiling.profile_training(cfg, tmp_path / "t.json", 1, warmup=0)
     assert [(part.phase, part.name) for part in found.parts] == [
         *(("collect", ""), ("learn", ""), ("learn", "backward"), ("learn", "rest"))
@@ -98,3 +99,12 @@ def test_a_call_inside_another_counts_for_itself_alone() -> None:
 def test_what_is_wrong(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "bandit", *flags]) in (1, 2)
     assert message in capsys.readouterr().err
+
+
+def test_parts_of_the_native_core(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [*SMALL, "--train.engine", "native", "--json", "--out", str(tmp_path / "t.json")]
+    assert main(["profile", "breakout", *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    calls = {(p["phase"], p["name"]): p["calls"] for p in found["parts"]}
+    assert calls["collect", "rows by the core"] == 1
+    assert calls["learn", "gradients by the core"] == 16

@@ -27,7 +27,10 @@ from fugu.training.session import resume, train
 from fugu.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the extension is not built")
-SMALL: dict[str, Any] = {"vec": {"num_envs": 16}, "train": {"total_steps": 4 * 256, "horizon": 16}}
+SMALL: dict[str, Any] = {
+    "vec": {"num_envs": 16},
+    "train": {"total_steps": 4 * 256, "horizon": 16, "engine": "torch"},
+}
 GROUP = AgentGroup("agent", (0,), Layout.of(spaces.Box(-1, 1, (4,))), Layout.of(spaces.Discrete(2)))
 
 
@@ -124,7 +127,10 @@ def test_a_choice_is_recorded_shown_and_kept(
     begun = train("cartpole", **settings)
     assert engines_in(begun.run) == ["native"]
     assert main(["runs", "show", "one", "--root", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["facts"] == {"policy_engines": ["native"]}
+    assert json.loads(capsys.readouterr().out)["facts"] == {
+        "engines": ["torch"],
+        "policy_engines": ["native"],
+    }
     assert main(["runs", "show", "one", "--root", str(tmp_path)]) == 0
     assert "policy engines: native" in capsys.readouterr().out
     monkeypatch.setattr(forwards, "SMALL", 0)  # what is chosen now is another

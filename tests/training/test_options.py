@@ -158,7 +158,8 @@ def test_a_replay_ratio_of_nothing_is_refused() -> None:
 
 def test_threads_are_given_and_given_back() -> None:
     before = torch.get_num_threads()
-    trainer = Trainer(from_tree(Config, {"env": "bandit", "train": {"threads": before + 1}}))
+    train = {"threads": before + 1, "engine": "torch"}
+    trainer = Trainer(from_tree(Config, {"env": "bandit", "train": train}))
     assert torch.get_num_threads() == before + 1
     trainer.close()
     assert torch.get_num_threads() == before

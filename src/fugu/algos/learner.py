@@ -8,14 +8,20 @@ from typing import Any, Protocol
 import torch
 
 from fugu.data.segments import Segments
+from fugu.nets.learning import NativeLearner
 from fugu.policies.policy import Policy
 
 
 class Learner(Protocol):
-    """Improves one group's policy from its segments."""
+    """Improves one group's policy from its segments.
+
+    Attributes:
+        core: What computes gradients in place of torch, if anything does.
+    """
 
     policy: Policy
     optimiser: torch.optim.Optimizer
+    core: NativeLearner | None
 
     def update(
         self, segments: Segments, progress: float, reward_divisor: float = 1.0

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.algos.best_episodes import BestEpisodes
-from fugu.algos.ppo_loss import fused_ppo_loss
+from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
 from fugu.algos.rows import Minibatch, Rows, Signal, Steps
 from fugu.core.errors import UsageError
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.segments import Segments
 from fugu.native.priorities import sample_segments, segment_probabilities
+from fugu.nets.learning import NativeLearner
 from fugu.policies.policy import Policy
 
 Metrics = dict[str, Tensor]
@@ -98,6 +99,9 @@ class PPOConfig:
     """How many of the best episodes are kept, and learned to be done again; 0: none."""
     best_coefficient: float = 0.1
     """Weight of how unlikely those are, for the mean of their steps."""
+    engine: Literal["auto", "torch", "native"] = "auto"
+    """Who collects and learns: torch, which knows every policy and device, or the native core,
+    which is faster on a CPU; auto takes that where it can, and says why if it cannot."""
 
     def draws_steps(self, rows: int, state_size: int) -> bool:
         """Whether minibatches are drawn of steps, for so many rows and numbers remembered."""
@@ -162,6 +166,7 @@ class PPO:
         cfg: The settings.
         random: Draws the rows of minibatches.
         ranks: Who learn together; each has rows of its own, and all take the same steps.
+        core: What computes gradients in place of torch; torch does, if there is none.
     """
 
     def __init__(
@@ -171,9 +176,10 @@ class PPO:
         cfg: PPOConfig,
         random: np.random.Generator,
         ranks: Ranks = ALONE,
+        core: NativeLearner | None = None,
     ) -> None:
         self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
-        self._ranks = ranks
+        self._ranks, self.core = ranks, core
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self._best = BestEpisodes(cfg.best_episodes)
         if cfg.draw == "steps" and policy.state_size:
@@ -353,6 +359,32 @@ class PPO:
             cfg.value_coefficient,
             entropy,
         )
+        compute = self._gradients if self.core is None else self._native_gradients
+        totals = compute(data, chosen, weights, merits, advantages, ratios, loss_cfg, count)
+        if cfg.best_episodes:
+            totals["best_loss"] = self._imitate() * count
+        self._ranks.add_gradients(self._parameters)
+        norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
+        self.optimiser.step()
+        if self.core is not None:
+            self.core.reload()
+        del totals["rows"]
+        totals = self._ranks.add_up(totals)
+        told = {name: value / count for name, value in totals.items()}
+        return told | {"gradient_norm": norm.detach().cpu().double()}
+
+    def _gradients(
+        self,
+        data: Rows,
+        chosen: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        merits: NDArray[np.float32],
+        advantages: NDArray[np.float32],
+        ratios: NDArray[np.float32],
+        loss_cfg: PpoLossConfig,
+        count: float,
+    ) -> Metrics:
+        """Gradients of the loss of some rows, by torch; sums for the record."""
         self.optimiser.zero_grad(set_to_none=True)
         totals: Metrics = dict.fromkeys(SUMS, torch.zeros((), dtype=torch.float64))
         rows_at_once = self._rows_at_once(data)
@@ -364,15 +396,34 @@ class PPO:
             ratios[:, chosen[part]] = new.view(-1, data.length).cpu().numpy().T
             for name, value in metrics.items():
                 totals[name] = totals[name] + value.cpu()
-        if cfg.best_episodes:
-            totals["best_loss"] = self._imitate() * count
-        self._ranks.add_gradients(self._parameters)
-        norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
-        self.optimiser.step()
-        del totals["rows"]
-        totals = self._ranks.add_up(totals)
-        told = {name: value / count for name, value in totals.items()}
-        return told | {"gradient_norm": norm.detach().cpu().double()}
+        return totals
+
+    def _native_gradients(
+        self,
+        data: Rows,
+        chosen: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        merits: NDArray[np.float32],
+        advantages: NDArray[np.float32],
+        ratios: NDArray[np.float32],
+        loss_cfg: PpoLossConfig,
+        count: float,
+    ) -> Metrics:
+        """The same by the native core."""
+        assert self.core is not None
+        drawn = data.experience(chosen, weights, merits, advantages)
+        new = np.empty((len(chosen), data.length), np.float32)
+        sums = self.core.learn(
+            data.observation_table(),
+            data.places(drawn),
+            drawn,
+            self.policy.distribution.choices,
+            loss_settings(loss_cfg, count),
+            new,
+        )
+        self.core.block.show_grads()
+        ratios[:, chosen] = new.T
+        return dict(zip(SUMS, torch.tensor(sums, dtype=torch.float64).unbind(), strict=True))
 
     def _imitate(self) -> Tensor:
         """Add the gradient of how unlikely the best episodes are; this rank's share of that."""

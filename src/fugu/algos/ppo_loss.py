@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from fugu import native
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ValueLoss, ppo_loss_reference
 from fugu.native.arrays import count_threads, refuse
 
-if native.available:
+if TYPE_CHECKING or native.available:
     from fugu import _native
 
 __all__ = ["PpoLoss", "PpoLossConfig", "ValueLoss", "fused_ppo_loss", "ppo_loss_reference"]
@@ -105,6 +105,19 @@ def fused_ppo_loss(
     apply: Any = _Fused.apply
     loss, ratios, sums = apply(params.float(), values.float(), inputs, settings)
     return PpoLoss(loss, ratios, dict(zip(_METRICS, sums.unbind(), strict=True)))
+
+
+def loss_settings(cfg: PpoLossConfig, normaliser: float) -> _native.LossSettings:
+    """Settings as the native core has them."""
+    return _native.LossSettings(
+        cfg.clip,
+        cfg.value_clip,
+        cfg.huber_delta,
+        cfg.value_coefficient,
+        cfg.entropy_coefficient,
+        normaliser,
+        _KINDS.index(cfg.value_loss),
+    )
 
 
 class _Fused(torch.autograd.Function):

@@ -35,6 +35,23 @@ class Minibatch:
 
 
 @dataclass(frozen=True)
+class Experience:
+    """The same as arrays; of observations, only where they stand."""
+
+    rows: NDArray[np.int64]  # of the segments
+    times: NDArray[np.int64] | None  # of the steps, if each is drawn for itself
+    samples: NDArray[np.float32]
+    masks: NDArray[np.bool_] | None
+    states: NDArray[np.float32]
+    resets: NDArray[np.bool_]
+    old_log_probabilities: NDArray[np.float32]
+    old_values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
 class Signal:
     """What one critic foretells the discounted sums of."""
 
@@ -132,6 +149,38 @@ class Rows:
             )
         return self._as_drawn(out)
 
+    def experience(
+        self,
+        chosen: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        merits: NDArray[np.float32],
+        advantages: NDArray[np.float32],
+    ) -> Experience:
+        """Some of the rows as arrays."""
+        segments, (mine, times) = self._segments, self._places(chosen)
+        rows = self._rows[mine]
+        masks = _at(segments.masks, rows, times) if segments.masks.shape[-1] else None
+        if masks is not None and masks.all():
+            masks = None
+        values = _at(self._value_rows, mine, times)
+        samples = _at(segments.samples, rows, times)
+        valid = _at(self._valid_rows, mine, times)
+        if not valid.all():
+            samples[~valid] = 0
+        return Experience(
+            rows=rows,
+            times=times,
+            samples=samples,
+            masks=masks,
+            states=segments.states[rows],
+            resets=_at(self._resets, mine, times),
+            old_log_probabilities=_at(self._log_rows, mine, times),
+            old_values=values,
+            advantages=np.ascontiguousarray(merits.T, np.float32),
+            returns=advantages[:, :, chosen].T + values,
+            weights=valid * weights[:, None],
+        )
+
     def minibatch(
         self,
         chosen: NDArray[np.int64],
@@ -140,19 +189,11 @@ class Rows:
         advantages: NDArray[np.float32],
     ) -> Minibatch:
         """Some of the rows as tensors."""
-        segments, (mine, times) = self._segments, self._places(chosen)
-        rows = self._rows[mine]
-        masks = _at(segments.masks, rows, times) if segments.masks.shape[-1] else None
-        if masks is not None and masks.all():
-            masks = None
-        values = _at(self._value_rows, mine, times)
-        observations = segments.observations.read(rows, times)
-        samples = _at(segments.samples, rows, times)
-        valid = _at(self._valid_rows, mine, times)
-        broken = ~valid
-        if broken.any():  # what is not a number there must not reach a weight as 0 times itself
-            observations[torch.from_numpy(broken)] = 0
-            samples[broken] = 0
+        found = self.experience(chosen, weights, merits, advantages)
+        observations = self._segments.observations.read(found.rows, found.times)
+        valid = _at(self._valid_rows, *self._places(chosen))
+        if not valid.all():  # what is no number there must not reach a weight as 0 times itself
+            observations[torch.from_numpy(~valid)] = 0
         device = observations.device
 
         def there(array: NDArray[Any]) -> Tensor:
@@ -160,16 +201,26 @@ class Rows:
 
         return Minibatch(
             observations=observations,
-            samples=there(samples),
-            masks=None if masks is None else there(masks),
-            states=there(segments.states[rows]),
-            resets=torch.from_numpy(_at(self._resets, mine, times)),
-            old_log_probabilities=there(_at(self._log_rows, mine, times)),
-            old_values=there(values),
-            advantages=there(np.ascontiguousarray(merits.T, np.float32)),
-            returns=there(advantages[:, :, chosen].T + values),
-            weights=there(valid * weights[:, None]),
+            samples=there(found.samples),
+            masks=None if found.masks is None else there(found.masks),
+            states=there(found.states),
+            resets=torch.from_numpy(found.resets),
+            old_log_probabilities=there(found.old_log_probabilities),
+            old_values=there(found.old_values),
+            advantages=there(found.advantages),
+            returns=there(found.returns),
+            weights=there(found.weights),
         )
+
+    def observation_table(self) -> NDArray[np.uint8]:
+        """What was seen, on the CPU: bytes of all that there is to draw from, `[count, bytes]`."""
+        table = self._segments.observations.array
+        assert table is not None
+        return table.view(np.uint8).reshape(len(table), -1)
+
+    def places(self, drawn: Experience) -> NDArray[np.int64]:
+        """Where drawn ones stand in that table."""
+        return drawn.rows
 
     def targets(
         self, chosen: NDArray[np.int64], advantages: NDArray[np.float32]
@@ -226,6 +277,18 @@ class Steps(Rows):
     def _places(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
         rows = max(1, len(self._rows))
         return chosen % rows, chosen // rows
+
+    def observation_table(self) -> NDArray[np.uint8]:
+        """See `Rows`."""
+        table = self._segments.observations.array
+        assert table is not None
+        return table.view(np.uint8).reshape(table.shape[0] * table.shape[1], -1)
+
+    def places(self, drawn: Experience) -> NDArray[np.int64]:
+        """See `Rows`."""
+        assert drawn.times is not None
+        places: NDArray[np.int64] = drawn.rows * self._segments.shape.horizon + drawn.times
+        return places
 
 
 def _at(table: NDArray[Any], rows: NDArray[np.int64], times: Any) -> NDArray[Any]:

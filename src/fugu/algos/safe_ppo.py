@@ -23,6 +23,7 @@ from fugu.core.errors import UsageError
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.episode_costs import by_constraint
 from fugu.data.segments import Segments
+from fugu.nets.learning import NativeLearner
 from fugu.policies.policy import Policy
 
 Limits = float | tuple[float, ...]
@@ -170,8 +171,9 @@ class SafePPO(PPO):
         random: np.random.Generator,
         constraints: int,
         ranks: Ranks = ALONE,
+        core: NativeLearner | None = None,
     ) -> None:
-        super().__init__(policy, optimiser, cfg, random, ranks)
+        super().__init__(policy, optimiser, cfg, random, ranks, core)
         self.multiplier = make_multiplier(cfg, constraints)
         cfg.limits_at(0.0, constraints)  # whose number may be wrong
         self._costs = np.zeros(constraints)  # means of the last episodes that ended

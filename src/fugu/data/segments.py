@@ -205,6 +205,32 @@ class Segments:
         self._row_of[agents] = [self._free.pop() for _ in range(len(agents))]
         self._length[agents] = 0
 
+    # ------------------------------------------------------------------ agents in line
+
+    @property
+    def first_row(self) -> int:
+        """The open row of the first agent."""
+        return int(self._row_of[0])
+
+    @property
+    def steps_in_line(self) -> int | None:
+        """Steps of every agent's open row; None if they differ, or rows are not side by side."""
+        steps = int(self._length[0])
+        alike = (self._length == steps).all() and (self._waiting == (steps > 0)).all()
+        return steps if alike and (np.diff(self._row_of) == 1).all() else None
+
+    @property
+    def observation_bytes(self) -> NDArray[np.uint8]:
+        """What was seen, in the CPU's memory, `[rows, horizon, bytes]`."""
+        table = self.observations.array
+        assert table is not None
+        return table.view(np.uint8).reshape(*table.shape[:2], -1)
+
+    def advance(self, steps: int) -> None:
+        """Somebody else wrote so many steps of every agent; they wait for what the last earned."""
+        self._length += steps
+        self._waiting[:] = True
+
     def take(self) -> Ids:
         """The oldest complete rows that an update is made of; `release` gives them back."""
         if not self.full:

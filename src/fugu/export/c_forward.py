@@ -18,6 +18,7 @@ from fugu.nets.net import Net
 FUNCTIONS: dict[ops.Function, str] = {
     "relu": "relu",
     "gelu": "gelu",
+    "silu": "silu",
     "tanh": "hyperbolic_tangent",
     "sigmoid": "sigmoid",
     "symlog": "symlog",

@@ -200,6 +200,8 @@ def _apply(function: ops.Function, x: Array) -> Array:
             return jax.nn.relu(x)
         case "gelu":
             return jax.nn.gelu(x, approximate=False)
+        case "silu":
+            return jax.nn.silu(x)
         case "tanh":
             return jnp.tanh(x)
         case "sigmoid":

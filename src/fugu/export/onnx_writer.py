@@ -227,6 +227,8 @@ class Writer:
                 part = add("Erf", add("Mul", x, number(math.sqrt(0.5))))
                 half = add("Mul", x, number(0.5))
                 return add("Mul", half, add("Add", part, number(1)))
+            case "silu":
+                return add("Mul", x, add("Sigmoid", x))
             case "symlog":
                 return add("Mul", add("Sign", x), add("Log", add("Add", add("Abs", x), number(1))))
             case "mingru":

@@ -24,15 +24,15 @@ from fugu.store.run import Run
 from fugu.training.config import Config
 from fugu.training.engine import Engine, Tensors
 from fugu.training.parts import Parts
+from fugu.training.ppo_engine import PPOEngine, as_array, as_tensor, choose_precision
 from fugu.training.safe_ppo_engine import SafePPOEngine
-from fugu.training.torch_engine import TorchEngine, as_array, as_tensor, choose_precision
 from fugu.vector import Vector
 
 CHANCE = 0x6C67  # the branch of the seed tree
 LEDGER = "league.sqlite"  # in the folder of the runs
 
 
-class LeagueEngine(TorchEngine):
+class LeagueEngine(PPOEngine):
     """PPO in a league; see `Engine` for what its parts do.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ if TYPE_CHECKING or native.available:
     from fugu import _native
 
 Outputs = tuple[Floats, Floats, Floats]
+Core: TypeAlias = "_native.NetRunner | _native.NetLearner"
 
 
 def targets() -> dict[str, int]:
@@ -57,7 +58,7 @@ class NativeNet:
         self.target = known[-1] if target is None else target
         if self.target not in known:
             raise refuse("target", repr(target), f"{', '.join(known)} on this processor")
-        layout, kind = net.observation, _code(net.observation.dtype)
+        layout, kind = net.observation, code_of(net.observation.dtype)
         self._runner = _native.NetRunner(kind, layout.size, net.state_size, self.target)
         self._forward = self._runner.forward
         self.update(net)
@@ -65,7 +66,7 @@ class NativeNet:
     def update(self, net: Net) -> None:
         """Take over the weights of a network of the same operations."""
         try:
-            _Teller(net, self._runner).tell()
+            Teller(net, self._runner).tell()
         except ValueError as error:
             raise UsageError(
                 f"update: given a network of other operations ({error}); allowed: those it was "
@@ -121,14 +122,16 @@ class _Told:
     divisor: float = 1.0
 
 
-class _Teller:
+class Teller:
     """Tells the core a network.
 
     Images keep their channels last from one convolution to the next, and one divisor of all numbers
-    becomes part of the weights that follow: what comes next is told of it, or made to fit.
+    becomes part of the weights that follow, unless those are learned: what comes next is told of
+    it, or made to fit.
     """
 
-    def __init__(self, net: Net, runner: _native.NetRunner) -> None:
+    def __init__(self, net: Net, runner: Core, learns: bool = False) -> None:
+        self._learns = learns
         self._net, self._runner = net, runner
         self._told: list[_Told] = []
 
@@ -196,6 +199,8 @@ class _Teller:
             case ops.Attend():
                 query, keys, values, count = inputs
                 return runner.attend(query, keys, values, count, op.heads, op.bias)
+            case ops.Recur():
+                return runner.recur(inputs[0], op.cell, op.begin, op.weight, op.bias)
         raise NotImplementedError(type(op).__name__)
 
     # ------------------------------------------------------------------ what looks at images
@@ -227,7 +232,8 @@ class _Teller:
     def _scale(self, op: ops.Scale) -> _Told:
         given = self._settled(op.inputs[0])
         shift, divisor = op.shift, op.divisor
-        if not shift.any() and np.isposinf(op.most) and (divisor == divisor[:1]).all():
+        alike = not shift.any() and np.isposinf(op.most) and (divisor == divisor[:1]).all()
+        if alike and not self._learns:
             return _Told(given.number, given.image, float(divisor[0]))
         if given.image is not None:
             shift, divisor = (_channels_last(part, given.image) for part in (shift, divisor))
@@ -261,15 +267,18 @@ class _Teller:
         return told.number
 
 
-def _code(dtype: np.dtype[Any]) -> str:
+def code_of(dtype: np.dtype[Any]) -> str:
+    """A number type as the core calls it."""
     return f"{dtype.kind}{dtype.itemsize}"
 
 
 def _place(place: ops.Place) -> tuple[int, str]:
-    return place.offset, _code(place.dtype)
+    return place.offset, code_of(place.dtype)
 
 
 def _divided(weight: Floats, given: _Told) -> Floats:
+    if given.divisor == 1.0:  # learned ones must stay where they are
+        return np.ascontiguousarray(weight, np.float32)
     return np.ascontiguousarray(weight / np.float32(given.divisor), np.float32)
 
 

@@ -18,7 +18,7 @@ from fugu.spaces import Layout
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Function = Literal["relu", "gelu", "tanh", "sigmoid", "symlog", "mingru", "finite"]
+Function = Literal["relu", "gelu", "silu", "tanh", "sigmoid", "symlog", "mingru", "finite"]
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Linear(Operation):
 class Apply(Operation):
     """A function of each number.
 
-    gelu is the exact one; symlog is `sign(x) log(1 + |x|)`; mingru is `x + 1/2` from 0 on and
-    `sigmoid(x)` below; finite puts 0 in place of what is no finite number.
+    gelu is the exact one; silu is `x sigmoid(x)`; symlog is `sign(x) log(1 + |x|)`; mingru is
+    `x + 1/2` from 0 on and `sigmoid(x)` below; finite puts 0 in place of what is no finite number.
     """
 
     function: Function
@@ -213,6 +213,20 @@ class Attend(Operation):
     """
 
     heads: int
+    bias: Floats
+
+
+@dataclass(frozen=True)
+class Recur(Operation):
+    """What is remembered, of gates that the weights made of the inputs.
+
+    Networks that learn have it in place of the operations that one step is made of: it serves
+    whole segments, and writes states itself, from `begin` on. A MinGRU has no weights here.
+    """
+
+    cell: Literal["lstm", "gru", "mingru"]
+    begin: int
+    weight: Floats
     bias: Floats
 
 

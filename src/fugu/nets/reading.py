@@ -28,6 +28,7 @@ from fugu.spaces import Layout
 FUNCTIONS: dict[type[nn.Module], ops.Function] = {
     nn.ReLU: "relu",
     nn.GELU: "gelu",
+    nn.SiLU: "silu",
     nn.Tanh: "tanh",
     nn.Sigmoid: "sigmoid",
 }
@@ -40,12 +41,13 @@ FORWARDS = {kind.forward for kind in LAYERS}
 Image = tuple[int, int, int]
 
 
-def read_policy(policy: Policy, layout: Layout) -> Net:
+def read_policy(policy: Policy, layout: Layout, reads: type[Reader] | None = None) -> Net:
     """A policy as a network.
 
     Args:
         policy: To be taken apart; its weights are copied.
         layout: Of its observations.
+        reads: What reads it, if that is not `Reader`.
 
     Raises:
         UsageError: If it has a part whose operations are not known.
@@ -56,14 +58,14 @@ def read_policy(policy: Policy, layout: Layout) -> Net:
         raise _unknown(policy)
     sampler = policy.distribution.sampler
     net = Net(layout, sampler.layout, sampler.squashes, policy.state_size)
-    reader = Reader(net)
+    reader = (reads or Reader)(net)
     hidden = reader.encode(policy.encoder, layout)
     hidden, state = reader.remember(policy.core, hidden, 0)
     outputs = reader.decode(policy.decoder, hidden)
     params = reader.cut(outputs, 0, sampler.num_outputs)
     if policy.log_std is not None:
         params = reader.join(params, reader.constant(policy.log_std))
-    net.params, net.state = params, state if policy.state_size else None
+    net.params, net.state = params, state
     if policy.num_critics:
         net.values = reader.cut(outputs, sampler.num_outputs, policy.num_critics)
     return net
@@ -100,6 +102,11 @@ class Reader:
     def __init__(self, net: Net) -> None:
         self.net = net
 
+    def floats(self, tensor: Tensor) -> ops.Floats:
+        """Numbers of a tensor, copied."""
+        found: ops.Floats = tensor.detach().cpu().double().numpy().astype(np.float32)
+        return found
+
     # ------------------------------------------------------------------ small ones
 
     def cut(self, value: int, begin: int, width: int) -> int:
@@ -118,7 +125,7 @@ class Reader:
 
     def constant(self, numbers: Tensor) -> int:
         """Weights as a value, `[rows, width]` or `[width]`."""
-        table = _floats(numbers).reshape(-1, numbers.shape[-1])
+        table = self.floats(numbers).reshape(-1, numbers.shape[-1])
         return self.net.add(ops.Constant, *table.shape, numbers=table)
 
     def apply(self, function: ops.Function, value: int) -> int:
@@ -132,7 +139,7 @@ class Reader:
     def linear(self, layer: nn.Linear, value: int) -> int:
         """A linear layer."""
         bias = np.zeros(layer.out_features, np.float32)
-        parts = _floats(layer.weight), bias if layer.bias is None else _floats(layer.bias)
+        parts = self.floats(layer.weight), bias if layer.bias is None else self.floats(layer.bias)
         return self._product(value, *parts)
 
     def _product(self, value: int, weight: ops.Floats, bias: ops.Floats) -> int:
@@ -142,7 +149,7 @@ class Reader:
     def scale(self, scale: RunningScale, value: int) -> int:
         """Numbers in units of how they vary."""
         deviation = scale.variance.clamp_min(1e-8).sqrt()
-        return self._scaled(value, _floats(scale.mean), _floats(deviation), MOST)
+        return self._scaled(value, self.floats(scale.mean), self.floats(deviation), MOST)
 
     def _scaled(self, value: int, shift: Any, divisor: Any, most: float = math.inf) -> int:
         rows, width = self.net.shape(value)
@@ -169,7 +176,7 @@ class Reader:
             case RunningScale():
                 return self.scale(module, value), None
             case nn.LayerNorm() if module.weight is not None and module.bias is not None:
-                parts = {"weight": _floats(module.weight), "bias": _floats(module.bias)}
+                parts = {"weight": self.floats(module.weight), "bias": self.floats(module.bias)}
                 found = add(ops.Normalise, rows, width, value, **parts, epsilon=module.eps)
                 return found, image
             case nn.Identity() | nn.Flatten():
@@ -197,7 +204,10 @@ class Reader:
         if not (plain and alike) or layer.bias is None:
             raise _unknown(layer)
         rows = self.net.shape(value)[0]
-        parts: dict[str, Any] = {"weight": _floats(layer.weight), "bias": _floats(layer.bias)}
+        parts: dict[str, Any] = {
+            "weight": self.floats(layer.weight),
+            "bias": self.floats(layer.bias),
+        }
         parts |= {"image": image, "out": out, "stride": stride, "padding": padding}
         return self.net.add(ops.Convolve, rows, math.prod(out), value, **parts), out
 
@@ -243,7 +253,7 @@ class Reader:
                 rows, _ = tree.split(feature.rank)
                 names = ("start", "counts", "offsets")
                 parts = {name: _ints(getattr(feature, name)) for name in names}
-                table = _floats(feature.table.weight)
+                table = self.floats(feature.table.weight)
                 return self.net.add(
                     ops.Embed, rows, feature.width, place=tree.place, table=table, **parts
                 )
@@ -269,7 +279,7 @@ class Reader:
         if feature.wide:
             value = self.apply("symlog", value)
         elif not feature.plain:
-            value = self._scaled(value, _floats(feature.low), _floats(feature.span))
+            value = self._scaled(value, self.floats(feature.low), self.floats(feature.span))
         return value if feature.scale is None else self.layers(feature.scale, value)[0]
 
     def _reduce(self, function: str, value: int, count: int) -> int:
@@ -281,7 +291,7 @@ class Reader:
         spot: Spot = tree["mask"]
         rows, capacity = spot.split(1)
         mask = self.net.add(ops.Read, rows * capacity, 1, place=spot.place)
-        places = np.tile(_floats(feature.places), (rows, 1))
+        places = np.tile(self.floats(feature.places), (rows, 1))
         items = self.net.add(ops.Constant, *places.shape, numbers=places)
         if feature.item.width:
             embedded = self.linear(feature.embed, self.feature(feature.item, tree[feature.key]))
@@ -347,11 +357,13 @@ class Reader:
         return self.join(mine, its), self.join(my_state, its_state)
 
     def _gates(self, core: LstmCore | GruCore, hidden: int, before: int) -> tuple[int, int]:
-        inputs, recurrents, input_bias, recurrent_bias = map(_floats, core.network.all_weights[0])
+        inputs, recurrents, input_bias, recurrent_bias = map(
+            self.floats, core.network.all_weights[0]
+        )
         present = self._product(hidden, inputs, input_bias)
         return present, self._product(before, recurrents, recurrent_bias)
 
-    def _lstm(self, core: LstmCore, hidden: int, begin: int) -> tuple[int, int]:
+    def _lstm(self, core: LstmCore, hidden: int, begin: int) -> tuple[int, int | None]:
         size = core.output_size
         before, cell = self._state(begin, size), self._state(begin + size, size)
         gates = self.combine("add", *self._gates(core, hidden, before))
@@ -362,7 +374,7 @@ class Reader:
         out = self.combine("multiply", give, self.apply("tanh", cell))
         return out, self.join(out, cell)
 
-    def _gru(self, core: GruCore, hidden: int, begin: int) -> tuple[int, int]:
+    def _gru(self, core: GruCore, hidden: int, begin: int) -> tuple[int, int | None]:
         size = core.output_size
         before = self._state(begin, size)
         present, past = self._gates(core, hidden, before)
@@ -374,7 +386,7 @@ class Reader:
         out = self.net.add(ops.Blend, 1, size, self.apply("tanh", new), before, keep)
         return out, out
 
-    def _mingru(self, core: MinGruCore, hidden: int, begin: int) -> tuple[int, int]:
+    def _mingru(self, core: MinGruCore, hidden: int, begin: int) -> tuple[int, int | None]:
         size = core.output_size
         gates = self.linear(core.gates, hidden)
         gate = self.apply("sigmoid", self.cut(gates, 0, size))
@@ -393,7 +405,7 @@ class Reader:
         queries = self.linear(core.queries, self.layers(core.attention_norm, present)[0])
         both = self.linear(core.keys_values, self.layers(core.attention_norm, context)[0])
         keys, values = self.cut(both, 0, size), self.cut(both, size, size)
-        parts = {"heads": core.heads, "bias": _floats(core.bias)}
+        parts = {"heads": core.heads, "bias": self.floats(core.bias)}
         seen = add(ops.Attend, 1, size, queries, keys, values, count, **parts)
         present = self.combine("add", present, self.linear(core.merge, seen))
         more, _ = self.layers(core.mlp, self.layers(core.mlp_norm, present)[0])
@@ -413,11 +425,6 @@ class Reader:
 def _sides(image: Image, size: int, stride: int, padding: int) -> tuple[int, int]:
     height, width = ((side + 2 * padding - size) // stride + 1 for side in image[1:])
     return height, width
-
-
-def _floats(tensor: Tensor) -> ops.Floats:
-    found: ops.Floats = tensor.detach().cpu().double().numpy().astype(np.float32)
-    return found
 
 
 def _ints(tensor: Tensor) -> NDArray[np.int64]:

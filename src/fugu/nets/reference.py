@@ -109,6 +109,8 @@ def _apply(function: ops.Function, x: Floats) -> NDArray[Any]:
         case "gelu":
             erf = np.vectorize(math.erf, otypes=[np.float64])
             return np.asarray(x * 0.5 * (1 + erf(x / math.sqrt(2))))
+        case "silu":
+            return np.asarray(x * _sigmoid(x))
         case "tanh":
             return np.tanh(x)
         case "sigmoid":

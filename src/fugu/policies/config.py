@@ -28,7 +28,7 @@ class PolicyConfig:
     layers: int = 1
     """Hidden layers of an MLP encoder, of what follows the convolutions of others, of what reads
     the items of a set and of what follows, and blocks of a transformer over tokens."""
-    activation: Literal["relu", "gelu", "tanh"] = "gelu"
+    activation: Literal["relu", "gelu", "silu", "tanh"] = "gelu"
     """What follows each hidden layer; convolutions always use relu, as published."""
     core: Literal["none", "lstm", "gru", "mingru", "transformer", "tokens"] = "none"
     """What remembers earlier observations of the episode; tokens: a causal transformer for

@@ -9,7 +9,12 @@ from torch import Tensor, nn
 
 from fugu.policies.scale import RunningScale
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
 
 
 class MlpEncoder(nn.Sequential):

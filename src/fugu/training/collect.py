@@ -37,7 +37,7 @@ class EpisodeRecord:
     def note(self, infos: Mapping[int, tuple[dict[str, Any], ...]]) -> None:
         """Infos of a batch."""
         if isinstance(infos, EpisodeInfos) and self.listener is None:
-            self._note_native(infos)
+            self.add_totals(infos.names, infos.episodes.sum(0, dtype=np.float64))
             return
         for copy, told in infos.items():
             for info in told:
@@ -56,11 +56,10 @@ class EpisodeRecord:
         self._sums, self._counts, self.episodes = {}, {}, 0
         return found
 
-    def _note_native(self, infos: EpisodeInfos) -> None:
-        episodes = infos.episodes
-        totals = episodes.sum(0, dtype=np.float64)
+    def add_totals(self, names: Sequence[str], totals: NDArray[np.float64]) -> None:
+        """How many episodes ended, and the sums of what they told by these names."""
         if totals[0]:
-            means = dict(zip(infos.names, totals[1:] / totals[0], strict=True))
+            means = dict(zip(names, totals[1:] / totals[0], strict=True))
             self._add(means, float(totals[0]))
 
     def _add(self, info: Mapping[str, Any], weight: float) -> None:
@@ -98,6 +97,7 @@ class Actor:
 
     Attributes:
         forward: Computes what the policy says.
+        random: Draws actions.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Actor:
     ) -> None:
         self.policy, self.segments, self.scale = policy, segments, scale
         self.forward: Forward = forward or TorchForward(policy)
-        self._device, self._random = device, random
+        self._device, self.random = device, random
         self.states = policy.initial_state(segments.shape.agents, device)
 
     @property
@@ -142,7 +142,7 @@ class Actor:
         samples, log_probabilities = self.policy.distribution.sample(
             params.float().cpu(),
             masks,
-            self._random,
+            self.random,
             greedy=False,
             live=None if everyone else live,
         )

@@ -27,7 +27,7 @@ from fugu.training.collect import EpisodeRecord
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.parts import Parts
-from fugu.training.torch_engine import (
+from fugu.training.ppo_engine import (
     as_tensor,
     flatten_optimiser,
     optimiser_config,

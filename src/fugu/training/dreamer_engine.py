@@ -20,7 +20,7 @@ from fugu.training.collect import Collector, EpisodeRecord
 from fugu.training.config import Config, DreamerRunConfig
 from fugu.training.engine import Tensors
 from fugu.training.parts import Parts
-from fugu.training.torch_engine import (
+from fugu.training.ppo_engine import (
     as_array,
     as_tensor,
     flatten_optimiser,

@@ -16,7 +16,7 @@ ENGINES = {
     "dreamer": "fugu.training.dreamer_engine:DreamerEngine",
     "grpo": "fugu.training.grpo_engine:GRPOEngine",
     "mappo": "fugu.training.mappo_engine:MAPPOEngine",
-    "ppo": "fugu.training.torch_engine:TorchEngine",
+    "ppo": "fugu.training.ppo_engine:PPOEngine",
     "safe_ppo": "fugu.training.safe_ppo_engine:SafePPOEngine",
 }
 LEAGUE = "fugu.league.engine:make_league_engine"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fugu import native
 from fugu.core.errors import UsageError
+from fugu.nets.learning import NativeLearner
 from fugu.nets.native import NativeNet, targets, work_of
 from fugu.nets.reading import read_policy
 from fugu.policies.config import PolicyEngine
@@ -71,6 +72,24 @@ class NativeForward:
     def refresh(self) -> None:
         """Read the policy again."""
         self._net.update(read_policy(self._policy, self._layout))
+
+
+class LearnerForward:
+    """The network that learns in the native core, with the weights that it has now."""
+
+    engine = "native"
+
+    def __init__(self, learner: NativeLearner) -> None:
+        self._learner = learner
+
+    def __call__(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `Policy.forward`, of tensors on the CPU."""
+        params, values, after = self._learner.forward(observations.numpy(), state.numpy())
+        return torch.from_numpy(params), torch.from_numpy(values), torch.from_numpy(after)
+
+    def refresh(self) -> None:
+        """Take over what the policy noted of observations."""
+        self._learner.refresh()
 
 
 def make_forward(policy: Policy, layout: Layout, engine: PolicyEngine, batch: int) -> Forward:

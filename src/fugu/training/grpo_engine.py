@@ -22,10 +22,7 @@ from fugu.training.collect import Collector, EpisodeRecord, Look
 from fugu.training.config import GRPORun
 from fugu.training.engine import Tensors
 from fugu.training.parts import Parts
-from fugu.training.recollect import Recollection
-from fugu.training.rollouts import EpisodeActor
-from fugu.training.shares import own_seeds
-from fugu.training.torch_engine import (
+from fugu.training.ppo_engine import (
     ROWS,
     SAMPLING,
     WEIGHTS,
@@ -37,6 +34,9 @@ from fugu.training.torch_engine import (
     optimiser_config,
     unflatten_optimiser,
 )
+from fugu.training.recollect import Recollection
+from fugu.training.rollouts import EpisodeActor
+from fugu.training.shares import own_seeds
 from fugu.vector import Batch, Vector
 
 TEAMS = 4  # the branch of the seed tree for teams that begin anew after a fault

@@ -14,6 +14,7 @@ from fugu.algos.learner import Learner
 from fugu.algos.mappo import MAPPO, MAPPOConfig
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
+from fugu.nets.learning import NativeLearner
 from fugu.policies.central import CentralPolicy, make_central_policy
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy
@@ -22,11 +23,11 @@ from fugu.spaces import Layout
 from fugu.training.collect import Actor, Collector
 from fugu.training.config import Config
 from fugu.training.parts import Parts
-from fugu.training.torch_engine import TorchEngine
+from fugu.training.ppo_engine import PPOEngine
 from fugu.vector import Batch, GroupBatch, Vector
 
 
-class MAPPOEngine(TorchEngine):
+class MAPPOEngine(PPOEngine):
     """MAPPO for each group of agents; the critics of all see the same state."""
 
     def __init__(self, cfg: Config, vec: Vector, device: torch.device, parts: Parts) -> None:
@@ -52,7 +53,11 @@ class MAPPOEngine(TorchEngine):
         )
 
     def make_learner(
-        self, group: AgentGroup, policy: Policy, optimiser: torch.optim.Optimizer
+        self,
+        group: AgentGroup,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        core: NativeLearner | None,
     ) -> Learner:
         """What improves them."""
         assert isinstance(policy, CentralPolicy)

@@ -49,13 +49,31 @@ class RewardScale:
         sums = np.where(counts, self._gamma * self._sums[agents] + rewards, self._sums[agents])
         self._sums[agents] = np.where(ended, 0.0, sums)
         seen = sums[counts]
-        if not seen.size:
+        if seen.size:
+            self._merge(seen.size, float(seen.mean()), float(seen.var()))
+
+    def note_rows(
+        self,
+        rewards: NDArray[np.float32],
+        ended: NDArray[np.bool_],
+    ) -> None:
+        """The same for all agents and several times, `[times, agents]`, all of which count."""
+        if not len(rewards):
             return
-        total, mean = self._count + seen.size, float(seen.mean())
-        shift = mean - self._mean
-        self._square += float(seen.var()) * seen.size
-        self._square += shift * shift * self._count * seen.size / total
-        self._mean += shift * seen.size / total
+        sums = np.empty((len(rewards), len(self._sums)))
+        for now, came, over in zip(sums, rewards, ended, strict=True):
+            np.multiply(self._sums, self._gamma, out=now)
+            now += came
+            np.copyto(self._sums, now)
+            self._sums[over] = 0.0
+        for mean, variance in zip(sums.mean(1), sums.var(1), strict=True):
+            self._merge(len(self._sums), float(mean), float(variance))
+
+    def _merge(self, size: int, mean: float, variance: float) -> None:
+        total, shift = self._count + size, mean - self._mean
+        self._square += variance * size
+        self._square += shift * shift * self._count * size / total
+        self._mean += shift * size / total
         self._count = total
 
     def state_dict(self) -> dict[str, NDArray[Any]]:

@@ -27,8 +27,14 @@ PARTS = {
         "fugu.policies.policy:Policy.forward",
         "fugu.policies.central:CentralPolicy.forward",
         "fugu.training.forwards:NativeForward.__call__",
+        "fugu.training.forwards:LearnerForward.__call__",
     ],
-    ("collect", "new weights"): ["fugu.training.forwards:NativeForward.refresh"],
+    ("collect", "rows by the core"): ["fugu.nets.learning:NativeLearner.collect"],
+    ("collect", "chance"): ["fugu.training.native_collect:draw_chance"],
+    ("collect", "new weights"): [
+        "fugu.training.forwards:NativeForward.refresh",
+        "fugu.training.forwards:LearnerForward.refresh",
+    ],
     ("collect", "critics' rows"): ["fugu.training.mappo_engine:Widener.__call__"],
     ("collect", "sampling"): [
         "fugu.policies.distribution:ActionDistribution.sample",
@@ -38,9 +44,12 @@ PARTS = {
         f"fugu.data.segments:Segments.{name}" for name in ("waiting", "earn", "cut", "add")
     ],
     ("collect", "send actions"): ["fugu.vector.vector:Vector.send"],
-    ("collect", "reward scale"): ["fugu.training.normalise:RewardScale.note"],
+    ("collect", "reward scale"): [
+        f"fugu.training.normalise:RewardScale.{name}" for name in ("note", "note_rows")
+    ],
     ("learn", "gather"): [
         "fugu.algos.ppo:Rows.__init__",
+        "fugu.algos.ppo:Rows.experience",
         "fugu.algos.ppo:Rows.minibatch",
         "fugu.data.segments:Segments.take",
         "fugu.data.segments:Segments.release",
@@ -53,6 +62,8 @@ PARTS = {
     ],
     ("learn", "loss"): ["fugu.algos.ppo:ppo_loss"],
     ("learn", "backward"): ["torch:Tensor.backward"],
+    ("learn", "gradients by the core"): ["fugu.nets.learning:NativeLearner.learn"],
+    ("learn", "weights to the core"): ["fugu.nets.learning:NativeLearner.reload"],
     ("learn", "optimiser"): [
         "torch.optim:AdamW.step",
         "fugu.algos.muon:Muon.step",

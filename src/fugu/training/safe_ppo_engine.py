@@ -8,15 +8,16 @@ from fugu.algos.learner import Learner
 from fugu.algos.safe_ppo import SafePPO, SafePPOConfig
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
+from fugu.nets.learning import NativeLearner
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy
 from fugu.training.config import Config
 from fugu.training.parts import Parts
-from fugu.training.torch_engine import TorchEngine
+from fugu.training.ppo_engine import PPOEngine
 from fugu.vector import Vector
 
 
-class SafePPOEngine(TorchEngine):
+class SafePPOEngine(PPOEngine):
     """Safe PPO for each group of agents; one without costs learns by plain PPO."""
 
     def __init__(self, cfg: Config, vec: Vector, device: torch.device, parts: Parts) -> None:
@@ -33,9 +34,13 @@ class SafePPOEngine(TorchEngine):
         return parts.factory(cfg)(group, cfg, self.cfg.train.num_critics(group))
 
     def make_learner(
-        self, group: AgentGroup, policy: Policy, optimiser: torch.optim.Optimizer
+        self,
+        group: AgentGroup,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        core: NativeLearner | None,
     ) -> Learner:
         """What improves the policy and moves the multipliers."""
         assert isinstance(self.cfg.train, SafePPOConfig)
         random, constraints = self._random[1], group.num_costs
-        return SafePPO(policy, optimiser, self.cfg.train, random, constraints, self.ranks)
+        return SafePPO(policy, optimiser, self.cfg.train, random, constraints, self.ranks, core)

@@ -252,10 +252,12 @@ class Session:
             collector.episodes.listener = self._programs = programs
 
     def _note_engines(self, trainer: Trainer) -> None:
-        """Who computes what the policies say, with the run's facts."""
-        engines = getattr(trainer.engine, "policy_engines", None)
-        if self._run is not None and engines is not None:
-            self._run.note({"policy_engines": engines})
+        """Who learns, and who computes what the policies say, with the run's facts."""
+        names = ("engines", "policy_engines")
+        facts = {name: getattr(trainer.engine, name, None) for name in names}
+        known = {name: fact for name, fact in facts.items() if fact is not None}
+        if self._run is not None and known:
+            self._run.note(known)
 
     def _say_what_to_know(self, trainer: Trainer) -> None:
         """What somebody who starts a run would want to have known before."""
@@ -263,6 +265,9 @@ class Session:
             return
         if self._keeps and trainer.vec.why_stateless is not None:
             log.warning("resume will begin new episodes: %s", trainer.vec.why_stateless)
+        reason = getattr(trainer.engine, "why_torch", "")
+        if reason and self.cfg.train.engine == "auto" and trainer.device.type == "cpu":
+            log.warning("torch learns this policy, not the native core: %s", reason)
         spared = getattr(trainer.engine, "offloaded_bytes", 0)
         if spared:
             log.warning("cpu_offload: %s is spared %.1f MB", trainer.device, spared / 1e6)

@@ -25,9 +25,9 @@ from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.engines import make_engine
 from fugu.training.parts import Parts
+from fugu.training.ppo_engine import as_tensor, optimiser_config
 from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint
 from fugu.training.shares import count_copies, share_of, spread
-from fugu.training.torch_engine import as_tensor, optimiser_config
 from fugu.vector import Vector, make
 from fugu.vector.ray_report import ClusterReport
 

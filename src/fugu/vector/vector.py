@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +203,21 @@ class Vector:
             self._exchange.post_all()
         else:
             self._exchange.post(env_ids)
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[Pool]:
+        """All copies of a native backend, received, to somebody who steps them; then recv again."""
+        self._check_open()
+        if not isinstance(self._exchange, Pool) or not self._held.all():
+            raise UsageError(
+                f"lend: given backend {self.backend!r} with {int(self._held.sum())} environments "
+                f"received; allowed: 'native', and all {self.num_envs}."
+            )
+        self._gatherer.release(slice(0, self.num_envs))
+        yield self._exchange
+        self._held[:], self._due[:] = False, True
+        self._last = None
+        self._exchange.done_all()
 
     # ------------------------------------------------------------------ reset and step
 

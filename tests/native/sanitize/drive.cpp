@@ -10,6 +10,7 @@
 
 void run_kernels();
 void run_nets();
+void run_learning();
 extern "C" const FuguDefinition* const all_environments[]; // ends with a null
 
 namespace {
@@ -162,6 +163,7 @@ int main(int argc, char** argv) {
     const size_t steps = argc > 1 ? std::stoul(argv[1]) : 1000000;
     run_kernels();
     run_nets();
+    run_learning();
     FuguRandom random{7};
     int count = 0;
     for (const FuguDefinition* const* at = all_environments; *at; ++at) {

@@ -28,7 +28,8 @@ struct Told {
         kept.push_back(floats(random, rows * columns));
         return {kept.back().data(), rows, columns};
     }
-    std::vector<float> row(size_t count) { return floats(random, count); }
+    Matrix row(size_t count) { return matrix(1, count); }
+    std::vector<float> numbers(size_t count) { return floats(random, count); }
 };
 
 constexpr size_t kNumbers = 3 * 7 * 6; // an image, and then four bytes
@@ -37,8 +38,8 @@ constexpr size_t kBytes = 4 * kNumbers + 4, kState = 9;
 size_t tell_image(Network& net, Told& told, bool channels_last) {
     const Image image{3, 7, 6}, small{5, 4, 3};
     size_t value = net.read(1, kNumbers, {0, Type::F32});
-    value =
-        net.convolve(value, image, small, 3, 2, 1, channels_last, told.matrix(5, 27), told.row(5));
+    value = net.convolve(value, image, small, 3, 2, 1, channels_last, told.matrix(5, 27),
+                         told.numbers(5));
     value = net.pool(value, small, {5, 2, 2}, 3, 2, 1);
     value = net.permute(value, {2, 2, 5}, {2, 0, 1});
     return net.linear(value, told.matrix(33, 20), told.row(33));
@@ -75,8 +76,8 @@ void tell(Network& net, uint64_t seed) {
     value = net.linear(value, told.matrix(19, 117), told.row(19));
     value = tell_memory(net, told, value, 19);
     for (const Function function :
-         {Function::Gelu, Function::Tanh, Function::Sigmoid, Function::Symlog, Function::Mingru,
-          Function::Finite, Function::Relu})
+         {Function::Gelu, Function::Silu, Function::Tanh, Function::Sigmoid, Function::Symlog,
+          Function::Mingru, Function::Finite, Function::Relu})
         value = net.blend(value, net.apply(value, function), value);
     const size_t state = net.linear(value, told.matrix(kState, 19), told.row(kState));
     const size_t params = net.linear(value, told.matrix(70, 19), told.row(70));

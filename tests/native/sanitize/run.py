@@ -29,6 +29,7 @@ KINDS = {
 TARGETS: dict[str, list[str]] = {"baseline": []}
 if platform.machine() in ("x86_64", "AMD64"):
     TARGETS |= {"avx2": ["-mavx2", "-mfma"], "avx512": ["-march=x86-64-v4"]}
+    TARGETS |= {"avx512bf16": ["-march=x86-64-v4", "-mavx512bf16"]}
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def build(folder: Path, flags: list[str], names: tuple[str, ...]) -> Path:
     objects = [folder / "table.o"]
     subprocess.run([cc, "-std=c99", *common, "-c", table, "-o", objects[0]], check=True)
     parts: list[tuple[str, Path, list[str]]] = [
-        (name, Path(__file__).with_name(f"{name}.cpp"), []) for name in ("drive", "kernels", "nets")
+        (name, Path(__file__).with_name(f"{name}.cpp"), [])
+        for name in ("drive", "kernels", "nets", "learn")
     ]
     for name, more in TARGETS.items():
         parts.append((name, NATIVE / "nets" / "target.cpp", [f"-DFUGU_TARGET={name}", *more]))

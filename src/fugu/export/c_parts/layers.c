@@ -175,6 +175,11 @@ static void gelu(float* x, int count) {
         x[i] = x[i] * 0.5f * (1.0f + erf_of(x[i] * 0.707106769f));
 }
 
+static void silu(float* x, int count) {
+    for (int i = 0; i < count; ++i)
+        x[i] = x[i] * sigmoid_of(x[i]);
+}
+
 static void hyperbolic_tangent(float* x, int count) {
     for (int i = 0; i < count; ++i)
         x[i] = tanh_of(x[i]);

@@ -1,7 +1,8 @@
-"""The engine in torch: serves every policy, on every device."""
+"""The engine of PPO: torch serves every policy, on every device; the native core most on a CPU."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,23 +17,28 @@ from fugu.core.machine import has_bfloat16
 from fugu.core.seeding import derive
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
+from fugu.nets.learning import NativeLearner
 from fugu.policies.config import PolicyConfig, PolicyEngine, Precision
 from fugu.policies.policy import Policy
 from fugu.training.collect import Actor, Collector, EpisodeRecord
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
-from fugu.training.forwards import make_forward, recall_forward
+from fugu.training.forwards import LearnerForward, make_forward, recall_forward
+from fugu.training.native_collect import NativeCollector, can_fill_rows
+from fugu.training.native_learning import make_native_learner
 from fugu.training.normalise import RewardScale
 from fugu.training.parts import Parts
 from fugu.training.recollect import Recollection
 from fugu.training.shares import own_seeds
 from fugu.vector import Vector
 
+log = logging.getLogger("fugu")
+
 SAMPLING, ROWS, WEIGHTS = 1, 2, 3  # branches of the seed tree; 0 is the environments'
 LARGE_BATCH, LARGE_LAYER = 1024, 128  # below, converting to bfloat16 costs what its products save
 
 
-class TorchEngine:
+class PPOEngine:
     """PPO for each group of agents; see `Engine` for what its parts do.
 
     Algorithms that learn from the same segments derive from it and say which policy and learner.
@@ -40,7 +46,10 @@ class TorchEngine:
     Attributes:
         collector: Steps the environments.
         offloaded_bytes: Of observations that the device is spared.
+        why_torch: Why torch learns a policy, where the native core might; empty if it does not.
     """
+
+    why_torch = ""
 
     _recollection: Recollection | None = None
 
@@ -59,9 +68,12 @@ class TorchEngine:
         torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
         self.policies: list[Policy] = []
         self._actors: list[Actor] = []
+        self._cores: list[NativeLearner | None] = []
         self._learners: list[Learner] = []
         for group in vec.groups:
             self._add_group(group, parts)
+        if all(self._cores):  # threads of torch would wait, and take the core's processors
+            torch.set_num_threads(1)
         self.collector = self.make_collector()
         stores = [actor.segments.observations for actor in self._actors]
         self.offloaded_bytes = sum(store.offloaded_bytes for store in stores)
@@ -89,11 +101,15 @@ class TorchEngine:
         if engine == "auto" and (cfg.train.compile or precision == "bfloat16"):
             engine = "torch"
         whole = agents * self.ranks.size  # so that any number of ranks chooses alike
-        forward = make_forward(policy, stored.observation_layout, engine, whole)
+        layout = stored.observation_layout
+        core, reason = make_native_learner(cfg, policy, layout, precision, device)
+        self.why_torch = self.why_torch or reason
+        forward = LearnerForward(core) if core else make_forward(policy, layout, engine, whole)
+        self._cores.append(core)
         self.policies.append(policy)
         self._actors.append(Actor(policy, segments, scale, device, self._random[0], forward))
         optimiser = make_optimiser(policy, optimiser_config(cfg))
-        self._learners.append(self.make_learner(group, policy, optimiser))
+        self._learners.append(self.make_learner(group, policy, optimiser, core))
 
     # ------------------------------------------------------------------ what algorithms change
 
@@ -102,10 +118,14 @@ class TorchEngine:
         return parts.factory(cfg)(group, cfg)
 
     def make_learner(
-        self, group: AgentGroup, policy: Policy, optimiser: torch.optim.Optimizer
+        self,
+        group: AgentGroup,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        core: NativeLearner | None,
     ) -> Learner:
-        """What improves the policy of a group."""
-        return PPO(policy, optimiser, self.cfg.train, self._random[1], self.ranks)
+        """What improves the policy of a group, with the native core's help if there is a core."""
+        return PPO(policy, optimiser, self.cfg.train, self._random[1], self.ranks, core)
 
     def stored(self, group: AgentGroup) -> AgentGroup:
         """The group as segments know it: with the rows that its actor is shown."""
@@ -114,6 +134,9 @@ class TorchEngine:
     def make_collector(self) -> Collector:
         """What steps the environments with the actors."""
         self._recollection = Recollection.of(self.policies, self.cfg.policy.recall_worth)
+        core, actor = self._cores[0], self._actors[0]
+        if core and not self._recollection and can_fill_rows(self.vec, actor.policy.distribution):
+            return NativeCollector(self.vec, actor, core)
         return Collector(self.vec, self._actors, self._recollection)
 
     # ------------------------------------------------------------------ the engine
@@ -136,6 +159,11 @@ class TorchEngine:
     def policy_engines(self) -> list[str]:
         """Who computes what the policies say while they collect, group by group."""
         return [actor.forward.engine for actor in self._actors]
+
+    @property
+    def engines(self) -> list[str]:
+        """Who learns, group by group."""
+        return ["native" if core else "torch" for core in self._cores]
 
     def collect(self) -> None:
         """Until some group's segments are full."""
@@ -190,6 +218,7 @@ class TorchEngine:
             "random": [generator.bit_generator.state for generator in self._random],
             "backend": [self.vec.backend, self.vec.num_workers],
             "policy_engines": self.policy_engines,
+            "engines": self.engines,
         }
         return tensors, state
 
@@ -206,8 +235,8 @@ class TorchEngine:
             actor.segments.load_state_dict(arrays)
             actor.scale.load_state_dict({k: as_array(v) for k, v in tensors[f"scale_{i}"].items()})
             learner.load_state_dict(tensors.get(f"learner_{i}", {}))
-        if self.cfg.policy.engine == "auto":
-            self._recall_engines(state.get("policy_engines", ["torch"] * len(self._actors)))
+        nobody = ["torch"] * len(self._actors)
+        self._recall_engines(state.get("engines", nobody), state.get("policy_engines", nobody))
         for generator, saved in zip(self._random, state["random"], strict=True):
             generator.bit_generator.state = saved
         self.collector.steps = int(state["steps"])
@@ -219,10 +248,27 @@ class TorchEngine:
                 self._recollection.load(tensors)
             self.collector.resume({k: as_array(v) for k, v in environments.items()})
 
-    def _recall_engines(self, recorded: list[str]) -> None:
-        for actor, engine in zip(self._actors, recorded, strict=True):
-            layout, agents = actor.segments.group.observation_layout, actor.segments.shape.agents
-            actor.forward = recall_forward(engine, actor.policy, layout, agents)
+    def _recall_engines(self, learned: list[str], said: list[str]) -> None:
+        """Go on with those who learned and spoke so far, where the settings leave that open."""
+        for i, actor in enumerate(self._actors):
+            core = self._cores[i]
+            if core and learned[i] == "torch" and self.cfg.train.engine == "auto":
+                core = self._cores[i] = None
+                self._learners[i].core = None
+                self.collector = self.make_collector()
+            elif not core and learned[i] == "native":
+                log.warning(
+                    "this run was learned by the native core, and goes on with torch: its numbers "
+                    "will differ in the last digits"
+                )
+            if core:
+                core.refresh()
+            elif self.cfg.policy.engine == "auto":
+                layout, agents = (
+                    actor.segments.group.observation_layout,
+                    actor.segments.shape.agents,
+                )
+                actor.forward = recall_forward(said[i], actor.policy, layout, agents)
 
 
 def choose_precision(cfg: PolicyConfig, agents: int, device: torch.device) -> Precision:

@@ -1,0 +1,290 @@
+#include "bind/learner.hpp"
+
+#include "bind/nets.hpp"
+#include "bind/pool.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "learn/forward.hpp"
+#include "learn/gradients.hpp"
+#include "learn/rollout.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fugu {
+namespace {
+
+template <typename T> using Flat = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T> using Table = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// What does not fit is refused as a ValueError; the Python front then says what exactly is wrong.
+void require(bool fits, const char* name) {
+    if (!fits)
+        throw nb::value_error(name);
+}
+template <typename T> using Cube = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+template <typename T> T* data(const Flat<T>& array, size_t size, const char* name) {
+    require(array.shape(0) == size, name);
+    return array.data();
+}
+template <typename T> T* data(const Table<T>& array, size_t rows, size_t width, const char* name) {
+    require(array.shape(0) == rows && array.shape(1) == width, name);
+    return array.data();
+}
+
+template <typename T>
+T* data(const Cube<T>& array, size_t first, size_t second, size_t third, const char* name) {
+    require(array.shape(0) == first && array.shape(1) == second && array.shape(2) == third, name);
+    return array.data();
+}
+uint8_t* flags(const Table<bool>& array, size_t rows, size_t width, const char* name) {
+    return reinterpret_cast<uint8_t*>(data(array, rows, width, name));
+}
+
+// Tables of segments that Python owns.
+struct BoundPages {
+    Cube<uint8_t> observations;
+    Cube<float> samples;
+    Cube<bool> masks;
+    Table<float> states, log_probabilities, rewards;
+    Cube<float> values, final_values;
+    Table<bool> terminations, truncations, valid;
+};
+
+// Numbers of an action: where they stand in its row, and the bounds of those that are floats.
+using BoundPart =
+    std::tuple<size_t, size_t, std::optional<Flat<const float>>, std::optional<Flat<const float>>>;
+
+// PPO's settings, as the kernel of its loss has them.
+struct LossSettings {
+    double clip, value_clip, huber_delta, value_coefficient, entropy_coefficient, normaliser;
+    int value_loss;
+};
+
+// A network whose numbers stand in a block that Python owns, and their gradients in another.
+class NetLearner : public ToldNet {
+public:
+    NetLearner(const std::string& code, size_t size, size_t state_size, const std::string& target,
+               const Flat<float>& weights, const Flat<float>& grads)
+        : ToldNet(code, size, state_size, target), weights_(weights), grads_(grads) {
+        require(weights.size() == grads.size(), "grads");
+        network.learn(weights.data(), weights.size());
+    }
+
+    void end(const std::array<int64_t, 3>& given) {
+        network.end(given);
+        if (!gradients_)
+            gradients_.emplace(network), forward_.emplace(network);
+    }
+    void reload(bool pairs) {
+        pairs_ = pairs;
+        network.reload(pairs ? nets::Words::Pairs : nets::Words::Floats);
+    }
+
+    void forward(nb::handle rows, const Table<const float>& state, const Table<float>& params,
+                 const Table<float>& values, const Table<float>& after, size_t threads) {
+        require(gradients_.has_value(), "network");
+        const size_t batch = state.shape(0), remembered = network.state_size();
+        learn::Passing given;
+        given.rows =
+            static_cast<const char*>(data_of(rows, kind, itemsize, batch, row_size, false, "rows"));
+        given.state = data(state, batch, remembered, "state");
+        given.params = data(params, batch, width(0), "params");
+        given.values = data(values, batch, width(1), "values");
+        given.after = data(after, batch, remembered, "after");
+        nb::gil_scoped_release release;
+        forward_->compute(given, batch, threads, pairs_);
+    }
+
+    nb::tuple learn(const Table<const uint8_t>& observations, const Flat<const int64_t>& places,
+                    size_t length, const Table<const float>& states,
+                    const std::optional<Table<const bool>>& resets,
+                    const Table<const float>& samples,
+                    const std::optional<Table<const bool>>& masks,
+                    const Flat<const float>& old_log_probs, const Flat<const float>& advantages,
+                    const Table<const float>& old_values, const Table<const float>& returns,
+                    const Flat<const float>& weights, const Flat<const int64_t>& choices,
+                    const Flat<float>& ratios, const LossSettings& settings, size_t threads) {
+        require(gradients_.has_value(), "network");
+        learn::Experience given;
+        given.rows = places.size(), given.length = length;
+        require(observations.shape(1) == length * network.row_bytes(), "observations");
+        for (size_t i = 0; i < places.size(); ++i)
+            require(places.data()[i] >= 0 &&
+                        static_cast<size_t>(places.data()[i]) < observations.shape(0),
+                    "places");
+        given.observations = reinterpret_cast<const char*>(observations.data());
+        given.places = places.data();
+        given.states = data(states, given.rows, network.state_size(), "states");
+        given.resets =
+            resets ? reinterpret_cast<const uint8_t*>(data(*resets, given.rows, length, "resets"))
+                   : nullptr;
+        PpoTask& task = given.loss;
+        const size_t steps = given.rows * length;
+        task.rows = steps, task.heads = choices.size(), task.critics = width(1);
+        for (size_t h = 0; h < task.heads; ++h) {
+            require(choices.data()[h] > 0, "choices");
+            task.width += static_cast<size_t>(choices.data()[h]);
+        }
+        require(samples.shape(1) >= task.heads, "samples");
+        task.dims = samples.shape(1) - task.heads, task.choices = choices.data();
+        require(task.width + 2 * task.dims == width(0), "choices");
+        task.samples = data(samples, steps, task.heads + task.dims, "samples");
+        task.masks =
+            masks ? reinterpret_cast<const uint8_t*>(data(*masks, steps, task.width, "masks"))
+                  : nullptr;
+        task.old_log_probs = data(old_log_probs, steps, "old_log_probs");
+        task.advantages = data(advantages, steps, "advantages");
+        task.old_values = data(old_values, steps, task.critics, "old_values");
+        task.returns = data(returns, steps, task.critics, "returns");
+        task.weights = data(weights, steps, "weights");
+        task.ratios = data(ratios, steps, "ratios");
+        require(settings.value_loss >= 0 && settings.value_loss <= 2, "value_loss");
+        task.value_loss = static_cast<ValueLoss>(settings.value_loss);
+        task.clip = settings.clip, task.value_clip = settings.value_clip;
+        task.huber_delta = settings.huber_delta, task.normaliser = settings.normaliser;
+        task.value_coefficient = settings.value_coefficient;
+        task.entropy_coefficient = settings.entropy_coefficient;
+        PpoSums sums;
+        {
+            nb::gil_scoped_release release;
+            sums = gradients_->compute(given, grads_.data(), threads, pairs_);
+        }
+        return nb::make_tuple(sums.good, sums.policy, sums.value, sums.entropy, sums.kl,
+                              sums.clipped, sums.rows);
+    }
+
+    // Whether all that the network gave was a number.
+    bool collect(const PoolCore& core, const BoundPages& tables, size_t first_row, size_t begin,
+                 size_t steps, bool waiting, const Table<float>& states,
+                 const Flat<const int64_t>& choices, size_t dims, bool masked,
+                 const Cube<const float>& uniforms, const Cube<const float>& noise,
+                 const std::vector<BoundPart>& parts, const Flat<double>& episodes,
+                 size_t threads) {
+        require(gradients_.has_value(), "network");
+        Pool& pool = *core.pool;
+        learn::Collection given;
+        const size_t agents = pool.num_envs(), critics = width(1);
+        const FuguArrays& slab = pool.arrays(0);
+        require(pool.num_agents() == 1 && !slab.num_costs &&
+                    slab.observation_bytes == network.row_bytes(),
+                "pool");
+        given.steps = steps, given.waiting = waiting, given.dims = dims;
+        given.choices = choices.data(), given.heads = choices.size(), given.critics = critics;
+        for (size_t h = 0; h < given.heads; ++h) {
+            require(choices.data()[h] > 0, "choices");
+            given.width += static_cast<size_t>(choices.data()[h]);
+        }
+        require(given.width + 2 * dims == width(0) && slab.mask_width == given.width, "choices");
+        given.masked = masked;
+        given.states = data(states, agents, network.state_size(), "states");
+        given.uniforms = data(uniforms, steps, agents, given.heads, "uniforms");
+        given.noise = data(noise, steps, agents, dims, "noise");
+        given.episodes = data(episodes, pool.episode_size(), "episodes");
+        fill(given.pages, tables, given, first_row, begin);
+        require(begin + steps <= given.pages.horizon && (begin || !waiting) &&
+                    first_row + agents <= given.pages.total,
+                "rows");
+        size_t numbers = 0;
+        for (const auto& [offset, count, low, high] : parts) {
+            learn::ActionPart part{offset, count, !low.has_value(), nullptr, nullptr};
+            const size_t size = part.choices ? sizeof(int64_t) : sizeof(float);
+            require(offset + count * size <= slab.action_bytes, "parts");
+            if (low && high)
+                part.low = data(*low, count, "parts"), part.high = data(*high, count, "parts");
+            require(part.choices || part.high, "parts");
+            given.parts.push_back(part), numbers += count;
+        }
+        require(numbers == given.heads + dims, "parts");
+        nb::gil_scoped_release release;
+        if (!rollout_ || pool_ != &pool)
+            rollout_ = std::make_unique<learn::Rollout>(network, pool), pool_ = &pool;
+        return rollout_->collect(given, threads, pairs_);
+    }
+
+private:
+    void fill(learn::Pages& pages, const BoundPages& tables, const learn::Collection& given,
+              size_t first_row, size_t begin) const {
+        const size_t total = tables.observations.shape(0), horizon = tables.observations.shape(1);
+        pages.total = total, pages.horizon = horizon;
+        pages.first_row = first_row, pages.begin = begin;
+        pages.observations = reinterpret_cast<char*>(
+            data(tables.observations, total, horizon, network.row_bytes(), "observations"));
+        pages.samples = data(tables.samples, total, horizon, given.heads + given.dims, "samples");
+        pages.masks =
+            reinterpret_cast<uint8_t*>(data(tables.masks, total, horizon, given.width, "masks"));
+        pages.states = data(tables.states, total, network.state_size(), "states");
+        pages.log_probabilities =
+            data(tables.log_probabilities, horizon, total, "log_probabilities");
+        pages.rewards = data(tables.rewards, horizon, total, "rewards");
+        pages.values = data(tables.values, given.critics, horizon + 1, total, "values");
+        pages.final_values =
+            data(tables.final_values, given.critics, horizon, total, "final_values");
+        pages.terminations = flags(tables.terminations, horizon, total, "terminations");
+        pages.truncations = flags(tables.truncations, horizon, total, "truncations");
+        pages.valid = flags(tables.valid, horizon, total, "valid");
+    }
+    size_t width(size_t part) const {
+        const int64_t value = network.given()[part];
+        return value < 0 ? 0 : network.values()[static_cast<size_t>(value)].width;
+    }
+
+    const Flat<float> weights_, grads_;
+    bool pairs_ = false;
+    std::optional<learn::Gradients> gradients_;
+    std::optional<learn::Forward> forward_;
+    std::unique_ptr<learn::Rollout> rollout_;
+    Pool* pool_ = nullptr; // that it is of
+};
+
+} // namespace
+
+void bind_learner(nb::module_& m) {
+    nb::class_<LossSettings>(m, "LossSettings", "Settings of PPO's loss.")
+        .def(nb::init<double, double, double, double, double, double, int>(), "clip"_a,
+             "value_clip"_a, "huber_delta"_a, "value_coefficient"_a, "entropy_coefficient"_a,
+             "normaliser"_a, "value_loss"_a);
+    nb::class_<BoundPages>(m, "Pages", "Tables of segments.")
+        .def(nb::init<Cube<uint8_t>, Cube<float>, Cube<bool>, Table<float>, Table<float>,
+                      Table<float>, Cube<float>, Cube<float>, Table<bool>, Table<bool>,
+                      Table<bool>>(),
+             "observations"_a.noconvert(), "samples"_a.noconvert(), "masks"_a.noconvert(),
+             "states"_a.noconvert(), "log_probabilities"_a.noconvert(), "rewards"_a.noconvert(),
+             "values"_a.noconvert(), "final_values"_a.noconvert(), "terminations"_a.noconvert(),
+             "truncations"_a.noconvert(), "valid"_a.noconvert());
+    nb::class_<NetLearner, ToldNet> c(m, "NetLearner", "A network that learns.");
+    c.def(nb::init<const std::string&, size_t, size_t, const std::string&, const Flat<float>&,
+                   const Flat<float>&>(),
+          "code"_a, "row_size"_a, "state_size"_a, "target"_a, "weights"_a.noconvert(),
+          "grads"_a.noconvert());
+    c.def("end", &NetLearner::end, "given"_a,
+          "Nothing follows; these are params, values and state, or -1.");
+    c.def("reload", &NetLearner::reload, "pairs"_a,
+          "The weights have changed; products are of float32, or of bfloat16.");
+    c.def("forward", &NetLearner::forward, "rows"_a, "state"_a.noconvert(), "params"_a.noconvert(),
+          "values"_a.noconvert(), "after"_a.noconvert(), "threads"_a,
+          "Writes params, values and states after rows of observations.");
+    c.def("collect", &NetLearner::collect, "pool"_a, "pages"_a, "first_row"_a, "begin"_a, "steps"_a,
+          "waiting"_a, "states"_a.noconvert(), "choices"_a.noconvert(), "dims"_a, "masked"_a,
+          "uniforms"_a.noconvert(), "noise"_a.noconvert(), "parts"_a, "episodes"_a.noconvert(),
+          "threads"_a, "Steps all copies of a pool many times, and writes down what comes of it.");
+    c.def("learn", &NetLearner::learn, "observations"_a.noconvert(), "places"_a.noconvert(),
+          "length"_a, "states"_a.noconvert(), "resets"_a.none().noconvert(),
+          "samples"_a.noconvert(), "masks"_a.none().noconvert(), "old_log_probs"_a.noconvert(),
+          "advantages"_a.noconvert(), "old_values"_a.noconvert(), "returns"_a.noconvert(),
+          "weights"_a.noconvert(), "choices"_a.noconvert(), "ratios"_a.noconvert(), "settings"_a,
+          "threads"_a, "Writes gradients and ratios; the sums of the loss.");
+}
+
+} // namespace fugu

@@ -1,0 +1,259 @@
+// A whole collection of native environments: a thread takes a tile of copies through all its steps,
+// acting, writing down and stepping, and waits for nobody.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "core/pool.hpp"
+#include "kernels/sampling.hpp"
+#include "kernels/team.hpp"
+#include "learn/forward.hpp"
+
+namespace fugu::learn {
+
+// Where numbers of an action stand in its row: choices as 64-bit integers, or floats with bounds.
+struct ActionPart {
+    size_t offset = 0, count = 0;
+    bool choices = false;
+    const float *low = nullptr, *high = nullptr; // [count], of floats
+};
+
+// Tables of segments; agent i writes into row `first_row + i`, from time `begin` on.
+struct Pages {
+    size_t horizon = 0, total = 0; // steps of a row; rows of all tables
+    size_t first_row = 0, begin = 0;
+    char* observations = nullptr;                           // [total, horizon, bytes]
+    float* samples = nullptr;                               // [total, horizon, numbers]
+    uint8_t* masks = nullptr;                               // [total, horizon, choices]
+    float* states = nullptr;                                // [total, state size]
+    float *log_probabilities = nullptr, *rewards = nullptr; // [horizon, total]
+    float *values = nullptr, *final_values = nullptr;       // [critics, times, total]
+    uint8_t *terminations = nullptr, *truncations = nullptr, *valid = nullptr; // [horizon, total]
+};
+
+struct Collection {
+    size_t steps = 0;     // of each agent
+    bool waiting = false; // agents wait for what their last actions earned
+    Pages pages;
+    float* states = nullptr;                            // [agents, state size]: memory now
+    const float *uniforms = nullptr, *noise = nullptr;  // [steps, agents, heads or dims]
+    const int64_t* choices = nullptr;                   // [heads]
+    size_t heads = 0, width = 0, dims = 0, critics = 0; // width: the sum of all choices
+    bool masked = false;                                // whether environments write masks
+    std::vector<ActionPart> parts;
+    double* episodes = nullptr; // [numbers of an episode]: sums over all that ended
+};
+
+class Rollout {
+public:
+    Rollout(const nets::Network& network, Pool& pool) : network_(network), pool_(pool) {}
+    Rollout(const Rollout&) = delete;
+    Rollout& operator=(const Rollout&) = delete;
+
+    // All copies are the caller's, and are so afterwards. False if the network gave what is no
+    // number; nothing of the collection can be used then.
+    bool collect(const Collection& given, size_t threads, bool pairs) {
+        const size_t agents = pool_.num_envs(), tile = tile_for(agents, threads);
+        const size_t tiles = (agents + tile - 1) / tile;
+        const size_t shares = std::max<size_t>(1, std::min(threads, tiles));
+        while (desks_.size() < shares)
+            desks_.push_back(std::make_unique<Desk>(network_, given, pool_.episode_size()));
+        std::atomic<bool> good{true};
+        std::atomic<size_t> next{
+            0}; // whoever is idle takes the next tile: rows do not see each other
+        Team::run(shares, threads, [&](size_t share) {
+            Desk& desk = *desks_[share];
+            std::fill(desk.episodes.begin(), desk.episodes.end(), 0.0);
+            for (size_t i; good && (i = next.fetch_add(1)) < tiles;) {
+                const size_t begin = i * tile, end = std::min(begin + tile, agents);
+                if (!run(desk, given, begin, end, share, pairs))
+                    good = false;
+            }
+        });
+        for (const std::unique_ptr<Desk>& desk : desks_)
+            for (size_t i = 0; i < desk->episodes.size(); ++i)
+                given.episodes[i] += desk->episodes[i], desk->episodes[i] = 0.0;
+        return good;
+    }
+
+private:
+    static size_t tile_for(size_t agents, size_t threads) {
+        const size_t share = (agents + threads - 1) / std::max<size_t>(threads, 1);
+        return std::max<size_t>(1, std::min<size_t>(Forward::kRows * 2 / 3, share));
+    }
+
+    // What one thread works with.
+    struct Desk {
+        nets::Tape tape;
+        std::vector<float> params, values, after, entropies, drawn, log_probabilities;
+        std::vector<int64_t> chosen;
+        std::vector<char> finals;
+        std::vector<float> final_states, final_values;
+        std::vector<size_t> cut;
+        std::vector<double> episodes;
+
+        Desk(const nets::Network& network, const Collection& given, size_t episode_size)
+            : tape(network, nullptr, Forward::kRows),
+              params(Forward::kRows * (given.width + 2 * given.dims)),
+              values(Forward::kRows * given.critics), entropies(Forward::kRows),
+              drawn(Forward::kRows * given.dims), log_probabilities(Forward::kRows),
+              chosen(Forward::kRows * given.heads), finals(Forward::kRows * network.row_bytes()),
+              final_states(Forward::kRows * network.state_size()),
+              final_values(Forward::kRows * given.critics), episodes(episode_size) {}
+    };
+
+    bool run(Desk& desk, const Collection& given, size_t begin, size_t end, size_t share,
+             bool pairs) {
+        for (size_t step = 0; step < given.steps; ++step) {
+            const size_t time = given.pages.begin + step;
+            if (step || given.waiting)
+                earn(desk, given, time - 1, begin, end, pairs);
+            if (!act(desk, given, step, begin, end, pairs))
+                return false;
+            pool_.step_range(begin, end, share);
+            if (step + 1 < given.steps) // the last ones are for who receives the batch
+                pool_.add_episodes(begin, end, desk.episodes.data());
+        }
+        return true;
+    }
+
+    // What the last actions brought, and memory that begins anew where episodes ended.
+    void earn(Desk& desk, const Collection& given, size_t time, size_t begin, size_t end,
+              bool pairs) {
+        const FuguArrays& slab = pool_.arrays(0);
+        const Pages& pages = given.pages;
+        const size_t at = time * pages.total + pages.first_row, size = network_.state_size();
+        desk.cut.clear();
+        for (size_t i = begin; i < end; ++i) {
+            pages.rewards[at + i] += slab.rewards[i];
+            pages.terminations[at + i] = slab.terminations[i];
+            pages.truncations[at + i] = slab.truncations[i];
+            pages.valid[at + i] = 1;
+            if (slab.truncations[i])
+                desk.cut.push_back(i);
+        }
+        if (!desk.cut.empty())
+            value_finals(desk, given, at, pairs);
+        for (size_t i = begin; size && i < end; ++i)
+            if (slab.terminations[i] | slab.truncations[i])
+                std::fill_n(given.states + i * size, size, 0.0f);
+    }
+
+    // The values of what was seen last, in episodes that were cut off.
+    void value_finals(Desk& desk, const Collection& given, size_t at, bool pairs) {
+        const FuguArrays& slab = pool_.arrays(0);
+        const size_t bytes = network_.row_bytes(), size = network_.state_size();
+        for (size_t k = 0; k < desk.cut.size(); ++k) {
+            std::memcpy(desk.finals.data() + k * bytes, slab.final + desk.cut[k] * bytes, bytes);
+            std::copy_n(given.states + desk.cut[k] * size, size,
+                        desk.final_states.data() + k * size);
+        }
+        Passing pass;
+        pass.rows = desk.finals.data(), pass.state = desk.final_states.data();
+        pass.params = desk.params.data(), pass.values = desk.final_values.data();
+        pass.after = desk.final_states.data();
+        Forward::pass(desk.tape, pass, 0, desk.cut.size(), pairs);
+        for (size_t k = 0; k < desk.cut.size(); ++k)
+            for (size_t c = 0; c < given.critics; ++c)
+                given.pages
+                    .final_values[c * given.pages.horizon * given.pages.total + at + desk.cut[k]] =
+                    desk.final_values[k * given.critics + c];
+    }
+
+    bool act(Desk& desk, const Collection& given, size_t step, size_t begin, size_t end,
+             bool pairs) {
+        const FuguArrays& slab = pool_.arrays(0);
+        const Pages& pages = given.pages;
+        const size_t count = end - begin, time = pages.begin + step, agents = pool_.num_envs();
+        const size_t size = network_.state_size(), bytes = network_.row_bytes();
+        if (size && time == 0)
+            std::copy_n(given.states + begin * size, count * size,
+                        pages.states + (pages.first_row + begin) * size);
+        Passing pass;
+        pass.rows = reinterpret_cast<const char*>(slab.observations) + begin * bytes;
+        pass.state = given.states + begin * size, pass.after = given.states + begin * size;
+        pass.params = desk.params.data(), pass.values = desk.values.data();
+        Forward::pass(desk.tape, pass, 0, count, pairs);
+        if (!draw(desk, given, step * agents + begin, begin, count))
+            return false;
+        const size_t numbers = given.heads + given.dims;
+        unsigned char* const actions = const_cast<unsigned char*>(slab.actions); // the caller's
+        for (size_t k = 0; k < count; ++k) {
+            const size_t row = pages.first_row + begin + k, place = row * pages.horizon + time;
+            std::memcpy(pages.observations + place * bytes, pass.rows + k * bytes, bytes);
+            float* const sample = pages.samples + place * numbers;
+            for (size_t h = 0; h < given.heads; ++h)
+                sample[h] = static_cast<float>(desk.chosen[k * given.heads + h]);
+            std::copy_n(desk.drawn.data() + k * given.dims, given.dims, sample + given.heads);
+            if (given.width)
+                std::memcpy(pages.masks + place * given.width,
+                            slab.masks + (begin + k) * given.width, given.width);
+            write_action(given, sample, actions + (begin + k) * slab.action_bytes);
+        }
+        const size_t at = time * pages.total + pages.first_row + begin;
+        std::copy_n(desk.log_probabilities.data(), count, pages.log_probabilities + at);
+        std::fill_n(pages.rewards + at, count, 0.0f); // what comes is added
+        for (size_t c = 0; c < given.critics; ++c)
+            for (size_t k = 0; k < count; ++k)
+                pages.values[c * (pages.horizon + 1) * pages.total + at + k] =
+                    desk.values[k * given.critics + c];
+        return true;
+    }
+
+    // Actions of some rows; `chance` is the first one's place in the random numbers.
+    bool draw(Desk& desk, const Collection& given, size_t chance, size_t begin, size_t count) {
+        const size_t stride = given.width + 2 * given.dims;
+        float* const log_probabilities = desk.log_probabilities.data();
+        std::fill_n(log_probabilities, count, 0.0f);
+        if (given.heads) {
+            CategoricalTask task;
+            task.batch = count, task.heads = given.heads, task.width = given.width;
+            task.stride = stride, task.choices = given.choices, task.logits = desk.params.data();
+            task.masks = given.masked ? pool_.arrays(0).masks + begin * given.width : nullptr;
+            task.uniforms = given.uniforms + chance * given.heads;
+            task.actions = desk.chosen.data(), task.entropies = desk.entropies.data();
+            task.log_probabilities = log_probabilities;
+            if (sampling_detail::categorical_rows(task, 0, count).fault != RowFault::None)
+                return false;
+        }
+        if (given.dims) {
+            const float* const noise = given.noise + chance * given.dims;
+            for (size_t k = 0; k < count; ++k) {
+                const float* const params = desk.params.data() + k * stride + given.width;
+                NormalTask task;
+                float log_probability = 0, entropy = 0;
+                task.batch = 1, task.dims = given.dims, task.means = params;
+                task.log_stds = params + given.dims, task.noise = noise + k * given.dims;
+                task.actions = desk.drawn.data() + k * given.dims;
+                task.log_probabilities = &log_probability, task.entropies = &entropy;
+                if (sampling_detail::normal_rows(task, 0, 1).fault != RowFault::None)
+                    return false;
+                log_probabilities[k] += log_probability;
+            }
+        }
+        return true;
+    }
+
+    static void write_action(const Collection& given, const float* sample, unsigned char* row) {
+        for (const ActionPart& part : given.parts) {
+            for (size_t i = 0; i < part.count; ++i, ++sample) {
+                if (part.choices) {
+                    const int64_t choice = static_cast<int64_t>(*sample);
+                    std::memcpy(row + part.offset + i * sizeof(choice), &choice, sizeof(choice));
+                } else {
+                    const float low = part.low[i], high = part.high[i];
+                    const float number = *sample < low ? low : *sample > high ? high : *sample;
+                    std::memcpy(row + part.offset + i * sizeof(number), &number, sizeof(number));
+                }
+            }
+        }
+    }
+
+    const nets::Network& network_;
+    Pool& pool_;
+    std::vector<std::unique_ptr<Desk>> desks_;
+};
+
+} // namespace fugu::learn

@@ -1,0 +1,377 @@
+"""Gradients of PPO's loss by the native core: weights are shared with torch, nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fugu import native
+from fugu.core.errors import UsageError
+from fugu.native.arrays import count_threads, refuse
+from fugu.nets import net as ops
+from fugu.nets.native import Teller, code_of, targets
+from fugu.nets.net import Floats, Net
+from fugu.nets.reading import Reader, read_policy
+from fugu.policies.cores import GruCore, LstmCore, MinGruCore
+from fugu.policies.policy import Policy
+from fugu.spaces import Layout
+
+if TYPE_CHECKING or native.available:
+    from fugu import _native
+
+
+# Where numbers of an action stand in its row: from a byte on, so many; choices, or floats between
+# two bounds.
+ActionPart: TypeAlias = tuple[int, int, Floats | None, Floats | None]
+
+
+class Tables(Protocol):
+    """Where experience is written; `fugu.data.segments.Segments` is one."""
+
+    samples: NDArray[np.float32]
+    masks: NDArray[np.bool_]
+    states: NDArray[np.float32]
+    log_probabilities: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    values: NDArray[np.float32]
+    final_values: NDArray[np.float32]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+
+    @property
+    def observation_bytes(self) -> NDArray[np.uint8]:
+        """What was seen, `[rows, horizon, bytes]`."""
+
+
+class Drawn(Protocol):
+    """Rows that were drawn to be learned from; `fugu.algos.rows.Experience` is one."""
+
+    @property
+    def samples(self) -> Floats:
+        """Of the actions."""
+
+    @property
+    def masks(self) -> NDArray[np.bool_] | None:
+        """Which choices were allowed."""
+
+    @property
+    def states(self) -> Floats:
+        """Before each row."""
+
+    @property
+    def resets(self) -> NDArray[np.bool_]:
+        """Where memory begins anew."""
+
+    @property
+    def old_log_probabilities(self) -> Floats:
+        """Of the samples."""
+
+    @property
+    def old_values(self) -> Floats:
+        """What critics said."""
+
+    @property
+    def advantages(self) -> Floats:
+        """Of the samples."""
+
+    @property
+    def returns(self) -> Floats:
+        """What critics should have said."""
+
+    @property
+    def weights(self) -> Floats:
+        """0 where a step does not count."""
+
+
+class Block:
+    """All learned numbers of a module in one block of memory, and their gradients in another.
+
+    The module's parameters become views of it: who changes the one changes the other.
+
+    Attributes:
+        weights: The block.
+        grads: Theirs.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> block = Block(layer)
+    >>> block.weights[:] = 3.0
+    >>> layer.bias.item()
+    3.0
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parameters = list(module.parameters())
+        size = sum(parameter.numel() for parameter in self._parameters)
+        self.weights, self.grads = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        values = torch.from_numpy(self.weights)
+        self._grads = list(self._parts(torch.from_numpy(self.grads)))
+        with torch.no_grad():
+            for parameter, part in zip(self._parameters, self._parts(values), strict=True):
+                part.copy_(parameter)
+                parameter.data = part
+
+    def _parts(self, block: Tensor) -> Iterator[Tensor]:
+        begin = 0
+        for parameter in self._parameters:
+            end = begin + parameter.numel()
+            yield block[begin:end].view_as(parameter)
+            begin = end
+
+    def show_grads(self) -> None:
+        """Make the gradients those of the module."""
+        for parameter, grad in zip(self._parameters, self._grads, strict=True):
+            if parameter.requires_grad:
+                parameter.grad = grad
+
+    def holds(self, numbers: NDArray[Any]) -> bool:
+        """Whether an array stands in the block."""
+        begin, place = self.weights.ctypes.data, numbers.ctypes.data
+        return bool(begin <= place < begin + self.weights.nbytes)
+
+
+class LearningReader(Reader):
+    """Reads weights where they stand, and memory as operations that know the way back."""
+
+    def floats(self, tensor: Tensor) -> Floats:
+        """Numbers of a tensor, and not a copy."""
+        found: Floats = tensor.detach().numpy()
+        return found
+
+    def _recur(self, cell: str, gates: int, begin: int, weight: Floats, bias: Floats) -> int:
+        size = weight.shape[1]
+        parts: dict[str, Any] = {"cell": cell, "begin": begin, "weight": weight, "bias": bias}
+        return self.net.add(ops.Recur, 1, size, gates, **parts)
+
+    def _cell(self, core: LstmCore | GruCore, hidden: int, begin: int) -> tuple[int, None]:
+        inputs, recurrents, input_bias, bias = map(self.floats, core.network.all_weights[0])
+        gates = self._product(hidden, inputs, input_bias)
+        return self._recur(core.kind, gates, begin, recurrents, bias), None
+
+    def _lstm(self, core: LstmCore, hidden: int, begin: int) -> tuple[int, None]:
+        return self._cell(core, hidden, begin)
+
+    def _gru(self, core: GruCore, hidden: int, begin: int) -> tuple[int, None]:
+        return self._cell(core, hidden, begin)
+
+    def _mingru(self, core: MinGruCore, hidden: int, begin: int) -> tuple[int, None]:
+        none = np.zeros((0, core.output_size), np.float32), np.zeros(0, np.float32)
+        return self._recur("mingru", self.linear(core.gates, hidden), begin, *none), None
+
+
+class NativeLearner:
+    """A policy's network in the native core, which learns.
+
+    Args:
+        policy: Whose; its parameters become views of one block.
+        layout: Of the rows that it is given.
+        pairs: Whether products are of bfloat16 numbers, summed up in float32.
+        threads: That share the work; 0: as many as cores.
+        target: The kind of processor that it runs for; the best, if not given.
+
+    Raises:
+        UsageError: If the policy has parts that the core cannot learn.
+
+    Attributes:
+        block: The policy's weights, and their gradients.
+        target: The kind of processor.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        layout: Layout,
+        pairs: bool = False,
+        threads: int = 0,
+        target: str | None = None,
+    ) -> None:
+        known = list(targets())
+        if not known:
+            raise UsageError(f"native networks: the core is not built ({native.reason}).")
+        self.target = known[-1] if target is None else target
+        if self.target not in known:
+            raise refuse("target", repr(target), f"{', '.join(known)} on this processor")
+        self.block, self.pairs, self.threads = Block(policy), pairs, count_threads(threads)
+        self._policy, self._layout = policy, layout
+        net = self._read()
+        _check_learnable(net, self.block)
+        weights, grads = self.block.weights, self.block.grads
+        self._core = _native.NetLearner(
+            code_of(layout.dtype), layout.size, policy.state_size, self.target, weights, grads
+        )
+        self._tell(net)
+
+    def _read(self) -> Net:
+        return read_policy(self._policy, self._layout, LearningReader)
+
+    def _tell(self, net: Net) -> None:
+        try:
+            Teller(net, self._core, learns=True).tell()
+        except ValueError as error:
+            raise UsageError(
+                f"policy: given one that the native core cannot learn ({error}); allowed: linear "
+                "layers, their activations and norms, embeddings, LSTM, GRU and MinGRU."
+            ) from None
+        self.reload()
+
+    def refresh(self) -> None:
+        """Take over all of the policy's numbers, those too that are noted and not learned."""
+        if self._policy.scales:
+            self._tell(self._read())
+        else:
+            self.reload()
+
+    def reload(self) -> None:
+        """Take over the weights, which were learned."""
+        self._core.reload(self.pairs)
+
+    def forward(self, rows: NDArray[Any], state: Floats) -> tuple[Floats, Floats, Floats]:
+        """Params, values and new states of rows `[batch, size]`, as `Policy.forward` gives them."""
+        batch, policy = len(rows), self._policy
+        params = np.empty((batch, policy.num_params), np.float32)
+        values = np.empty((batch, policy.num_critics), np.float32)
+        after = np.empty((batch, policy.state_size), np.float32)
+        self._core.forward(rows, state, params, values, after, self.threads)
+        return params, values, after
+
+    def pages(self, tables: Tables) -> _native.Pages:
+        """Tables as `collect` takes them; they stay where they are."""
+        return _native.Pages(
+            tables.observation_bytes,
+            tables.samples,
+            tables.masks,
+            tables.states,
+            tables.log_probabilities,
+            tables.rewards,
+            tables.values,
+            tables.final_values,
+            tables.terminations,
+            tables.truncations,
+            tables.valid,
+        )
+
+    def collect(
+        self,
+        pool: _native.Pool,
+        pages: _native.Pages,
+        first_row: int,
+        begin: int,
+        steps: int,
+        waiting: bool,
+        states: Floats,
+        choices: Sequence[int],
+        dims: int,
+        chance: tuple[Floats, Floats],
+        parts: list[ActionPart],
+        episodes: NDArray[np.float64],
+    ) -> None:
+        """Take all copies of a pool through many steps, and write down what comes of it.
+
+        Args:
+            pool: Of copies with one agent each, all of them the caller's.
+            pages: Where to write.
+            first_row: Of the first agent; the others' follow.
+            begin: The time of the first step.
+            steps: Of each agent.
+            waiting: Whether agents wait for what their last actions earned.
+            states: What agents remember, `[agents, state]`; written.
+            choices: Of each discrete head.
+            dims: Continuous ones.
+            chance: Uniform and normal numbers, `[steps, agents, heads]` and `[..., dims]`.
+            parts: Of an action.
+            episodes: Sums over those that end, but for the last step's; added to.
+
+        Raises:
+            FloatingPointError: If the policy gave what is no finite number.
+        """
+        good = self._core.collect(
+            pool.core(),
+            pages,
+            first_row,
+            begin,
+            steps,
+            waiting,
+            states,
+            np.asarray(choices, np.int64),
+            dims,
+            True,
+            *chance,
+            parts,
+            episodes,
+            self.threads,
+        )
+        if not good:
+            raise FloatingPointError("collect: what the policy gave is no finite number")
+
+    def learn(
+        self,
+        observations: NDArray[np.uint8],
+        places: NDArray[np.int64],
+        drawn: Drawn,
+        choices: Sequence[int],
+        settings: _native.LossSettings,
+        ratios: Floats,
+    ) -> list[float]:
+        """Write the gradients of PPO's loss, and the new ratios.
+
+        Args:
+            observations: Bytes of all rows, `[all, length * bytes]`.
+            places: Which of them were drawn.
+            drawn: What else is known of those, `[rows, length, ...]`.
+            choices: Of each discrete head.
+            settings: Of the loss.
+            ratios: To be written, `[rows, length]`.
+
+        Returns:
+            Sums of the losses, the entropy, the divergence, and of how many ratios were clipped.
+        """
+
+        def flat(array: NDArray[Any]) -> NDArray[Any]:
+            steps = array.shape[0] * array.shape[1]
+            return np.ascontiguousarray(array.reshape(steps, *array.shape[2:]))
+
+        good, *sums = self._core.learn(
+            observations,
+            places,
+            ratios.shape[1],
+            drawn.states,
+            drawn.resets if self._policy.state_size else None,
+            flat(drawn.samples),
+            None if drawn.masks is None else flat(drawn.masks),
+            flat(drawn.old_log_probabilities),
+            flat(drawn.advantages),
+            flat(drawn.old_values),
+            flat(drawn.returns),
+            flat(drawn.weights),
+            np.asarray(choices, np.int64),
+            ratios.reshape(-1),
+            settings,
+            self.threads,
+        )
+        if not good:
+            raise refuse("samples", "a number that is none of its head's choices", "their indices")
+        return sums
+
+
+def _check_learnable(net: Net, block: Block) -> None:
+    """All numbers of the block are among the network's, and no operation lacks a gradient."""
+    found: dict[int, int] = {}
+    for operation in net.operations:
+        if isinstance(operation, ops.Convolve | ops.Pool | ops.Attend | ops.Permute):
+            raise UsageError(
+                f"policy: given a part of the kind {type(operation).__name__.lower()}, which the "
+                "native core cannot learn; allowed: layers without images or attention."
+            )
+        for part in vars(operation).values():
+            if isinstance(part, np.ndarray) and part.size and block.holds(part):
+                found[part.ctypes.data] = part.size
+    if sum(found.values()) != block.weights.size:
+        raise UsageError(
+            "policy: given learned numbers that the native core does not see, such as the places "
+            "of items in a sequence; allowed: weights and biases of layers, and tables."
+        )
