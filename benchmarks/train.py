@@ -118,40 +118,80 @@ def solve(bench: Bench) -> list[Claim]:
     return claims
 
 
+# What is raced on breakout: engine, precision and threads; and what is asked against PufferLib.
+RACED: dict[str, tuple[str, str, int]] = {
+    "torch, float32": ("torch", "float32", 0),
+    "torch, bfloat16": ("torch", "bfloat16", 0),
+    "native, float32": ("native", "float32", 0),
+    "native, bfloat16": ("native", "bfloat16", 0),
+    "native, bfloat16, one thread": ("native", "bfloat16", 1),
+}
+ASKED = {
+    "mlp": {"torch, float32": 1.4, "torch, bfloat16": 2.5, "native, bfloat16": 4.0},
+    "lstm": {"torch, float32": 1.2, "torch, bfloat16": 2.5, "native, bfloat16": 3.5},
+}
+
+
 def flagship(bench: Bench) -> list[Claim]:
-    """Breakout, and the share of the machine."""
+    """Breakout, the share of the machine, and what a second thread brings."""
     rows, claims = [], []
-    for network, targets in (("mlp", (1.4, 2.5)), ("lstm", (1.2, 2.5))):
+    for network in ASKED:
         base = {"variant": network, "copies": FLAGSHIP_COPIES, "goal": "rate", "env": "breakout"}
-        entries = {
-            "float32": Entry("fugu", base),
-            "bfloat16": Entry("fugu", {**base, "policy": {"precision": "bfloat16"}}),
-            "pufferlib": Entry("pufferlib", base),
-            "matrix products": Entry("fugu", {}, "training/measure_machine"),
-        }
+        entries = {name: Entry("fugu", raced(base, *how)) for name, how in RACED.items()}
+        entries["pufferlib"] = Entry("pufferlib", base)
+        entries["machine"] = Entry("fugu", {}, "training/measure_machine")
         bench.race(f"flagship {network}", entries, 10.0)
-        theirs, name = entries["pufferlib"].figure("rate"), "pufferlib"
+        theirs, peer = entries["pufferlib"].figure("rate"), "pufferlib"
         if theirs is None:
-            theirs, name = EARLIER[network], "pufferlib, NOT measured here: an earlier figure"
+            theirs, peer = EARLIER[network], "pufferlib, NOT measured here: an earlier figure"
+        names = ("float32", "bfloat16", "breakout")
+        machine = {name: entries["machine"].figure(name) for name in names}
+        told = ", ".join(f"{key} {text(machine[key] and machine[key] / 1e9)}" for key in names[:2])
+        console.print(
+            f"beside {network}: matrix products of 2048 x 2048 {told} GFLOP/s; breakout alone "
+            f"{text(machine['breakout'])} steps/s"
+        )
         weights = entries["pufferlib"].figure("parameters")
-        peaks = {name: entries["matrix products"].figure(name) for name in ("float32", "bfloat16")}
-        told = ", ".join(f"{key} {text(peak and peak / 1e9)}" for key, peak in peaks.items())
-        console.print(f"matrix products of 2048 x 2048, beside {network}: {told} GFLOP/s")
-        rows.append((f"{network}: {name}", text(weights), text(theirs), "", ""))
-        for precision, target in zip(("float32", "bfloat16"), targets, strict=True):
-            entry = entries[precision]
+        rows.append((f"{network}: {peer}", text(weights), text(theirs), "", "", ""))
+        for name, (_, precision, threads) in RACED.items():
+            entry, peak = entries[name], machine[precision]
             rate, flop = entry.figure("rate"), entry.figure("flop")
-            share = over(rate * flop, peaks[precision]) if rate and flop else None
-            ratio = over(rate, theirs)
-            cells = (text(rate), text(ratio, ".2f"), text(share, ".0%"))
-            rows.append((f"fugu {network}, {precision}", text(entry.figure("parameters")), *cells))
-            claim = f"breakout-{network}-{precision}-against-pufferlib"
-            facts: dict[str, Any] = {"fugu": rate, "peers": {name: theirs}, "unit": "steps/s"}
-            claims.append(Claim(claim, ratio, target, **facts))
+            share = over(rate * flop, peak) if rate and flop and not threads else None
+            limit = None
+            if flop and peak and machine["breakout"] and not threads:
+                limit = 1 / (flop / peak + 1 / machine["breakout"])
+            ratio, reached = over(rate, theirs), over(rate, limit) if limit else None
+            cells = (text(rate), text(ratio, ".2f"), text(share, ".0%"), text(reached, ".0%"))
+            rows.append((f"fugu {network}, {name}", text(entry.figure("parameters")), *cells))
+            facts: dict[str, Any] = {"fugu": rate, "peers": {peer: theirs}, "unit": "steps/s"}
+            claim = f"breakout-{network}-{name.replace(', ', '-')}"
+            if name in ASKED[network]:
+                asked = ASKED[network][name]
+                claims.append(Claim(f"{claim}-against-pufferlib", ratio, asked, **facts))
+            if name == "native, bfloat16":
+                of_limit: dict[str, Any] = {"fugu": rate, "limit": limit, "unit": "steps/s"}
+                claims.append(Claim(f"{claim}-of-the-limit", reached, 0.7, **of_limit))
+        two, one = (entries[n].figure("rate") for n in (list(RACED)[-2], list(RACED)[-1]))
+        facts = {"fugu": two, "peers": {"one thread": one}, "unit": "steps/s"}
+        claims.append(Claim(f"breakout-{network}-native-two-threads", over(two, one), 1.8, **facts))
         show_faults(entries)
-    columns = ("library", "parameters", "steps/s", "against pufferlib", "of matrix products")
+    columns = (
+        "library",
+        "parameters",
+        "steps/s",
+        "against pufferlib",
+        "of products",
+        "of the limit",
+    )
     show(f"breakout, {FLAGSHIP_COPIES:,} copies: steps/s of training", columns, rows)
     return claims
+
+
+def raced(base: dict[str, Any], engine: str, precision: str, threads: int) -> dict[str, Any]:
+    """Settings of one of ours; environments have as many threads as the engine."""
+    settings: dict[str, Any] = {**base, "policy": {"precision": precision}}
+    settings["train"] = {"engine": engine, "threads": threads}
+    return {**settings, "vec": {"num_workers": 1}} if threads else settings
 
 
 def parts(bench: Bench) -> list[Claim]:

@@ -145,19 +145,26 @@ def scripts() -> list[str]:
 
 def readme_table() -> str:
     """The ratios of the README."""
+    rows = []
+    (race,) = [
+        box for box in boxes((RESULTS / "engines.md").read_text()) if box.title.startswith(TRAINING)
+    ]
+    for core in ("mlp", "lstm"):
+        theirs = race.row(f"{core}: pufferlib")["steps/s"]
+        for engine in ("native, bfloat16", "torch, float32"):
+            ours = race.row(f"fugu {core}, {engine}")
+            what = f"training on breakout, {core.upper()} of {ours['parameters']} weights, {engine}"
+            ratio = ours["against pufferlib"]
+            cells = (ours["steps/s"], f"{theirs} PufferLib", f"**{ratio}**")
+            rows.append((f"{what}, steps/s", *cells))
     text = (RESULTS / "train.md").read_text()
     by_title = {box.title: box for box in boxes(text)}
-    told, rows = claims(text), []
+    told = claims(text)
 
     def box(start: str) -> Box:
         (found,) = [box for title, box in by_title.items() if title.startswith(start)]
         return found
 
-    for core, peer in (("mlp", "mlp: pufferlib"), ("lstm", "lstm: pufferlib")):
-        ours, theirs = box(TRAINING).row(f"fugu {core}, float32"), box(TRAINING).row(peer)
-        what = f"training on breakout, {core.upper()} of {ours['parameters']} weights, steps/s"
-        ratio = told[f"breakout-{core}-float32-against-pufferlib"][0]
-        rows.append((what, ours["steps/s"], f"{theirs['steps/s']} PufferLib", f"**{ratio}**"))
     for kind, row in (("native", "native"), ("gymnasium", "Gymnasium's")):
         ours, theirs = box(SOLVING).row(f"fugu, {row}, tuned"), box(SOLVING).row("sb3, tuned")
         what = f"CartPole ({row}) to a return of 475, tuned, seconds"
@@ -247,9 +254,9 @@ def verdict(proof: dict[str, Any]) -> str:
 
 def main() -> int:
     """Write the page and the table, or check them."""
-    own = {"train", "learning"}
+    own = {"train", "learning", "engines"}
     others = [path.stem for path in sorted(RESULTS.glob("*.md")) if path.stem not in own]
-    lines = [*INTRO.strip().splitlines(), "", *kept("train"), *proofs()]
+    lines = [*INTRO.strip().splitlines(), "", *kept("engines"), *kept("train"), *proofs()]
     for name in others:
         lines += kept(name)
     lines += [*ELSEWHERE.strip().splitlines(), "", *scripts()]

@@ -56,7 +56,7 @@ def sections(settings: dict[str, Any]) -> dict[str, Any]:
     policy = {**variant.get("policy", {}), **settings.get("policy", {})}
     vec = {"num_envs": settings["copies"], **settings.get("vec", {})}
     return {
-        "train": {**train, **variant.get("train", {})},
+        "train": {**train, **variant.get("train", {}), **settings.get("train", {})},
         "policy": policy,
         "vec": vec,
         "seed": settings.get("seed", 0),

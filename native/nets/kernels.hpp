@@ -72,6 +72,24 @@ struct Attention {
     float *scores = nullptr, *out = nullptr; // [places], [width]
 };
 
+// One step of an LSTM's cells. Gates stand in torch's order: input, forget, cell, output.
+struct LstmForth {
+    Out gates;                       // [rows, 4 hidden]: of the inputs; kept gates stand there then
+    In made;                         // the same of what is fed back
+    const float* bias = nullptr;     // [4 hidden]
+    In before;                       // [rows, hidden]: cells
+    Out after, shown;                // [rows, hidden]
+    const uint8_t* resets = nullptr; // [rows]; none if missing
+    bool keeps = false;
+};
+struct LstmBack {
+    Out gates;               // as they were kept; their gradients stand there then
+    In before, after;        // [rows, hidden]: cells
+    In shown_grad, fed_grad; // [rows, hidden]; of what was shown, and fed to the next step
+    Out cell_grad;           // [rows, hidden]: of the cells after, becomes that of those before
+    const uint8_t *resets = nullptr, *next_resets = nullptr; // [rows]; none if missing
+};
+
 struct Kernels {
     const char* name;
     size_t lanes; // numbers of a vector
@@ -99,6 +117,8 @@ struct Kernels {
     void (*normalise_back)(const In&, const In& grads, const float* weight, float epsilon,
                            const Out&, float* weight_grad, float* bias_grad);
     void (*reduce)(Reduction, const In&, size_t count, const Out&);
+    void (*lstm_forth)(const LstmForth&);
+    void (*lstm_back)(const LstmBack&);
     void (*attend)(const Attention&);
     void (*convert)(Type, const void*, size_t count, float* out);
 };

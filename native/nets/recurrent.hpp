@@ -77,6 +77,12 @@ private:
     template <typename T> Table<T> at(T* data, size_t width, size_t t, const Frame& frame) const {
         return {data + t * width, static_cast<ptrdiff_t>(frame.length * width)};
     }
+    In in(const Table<const float>& rows, size_t count) const {
+        return {rows.data, count, hidden_, static_cast<size_t>(rows.stride)};
+    }
+    static Out out(const Table<float>& rows, size_t count, size_t width) {
+        return {rows.data, count, width, static_cast<size_t>(rows.stride)};
+    }
     Table<const float> start(const Frame& frame, size_t part) const {
         return {frame.state + begin_ + part * hidden_, static_cast<ptrdiff_t>(state_size_)};
     }
@@ -111,22 +117,26 @@ private:
                     std::copy_n(before.at(row), hidden_, fed.at(row));
             forth_.multiply(frame, {fed.data, segments, hidden_, frame.length * hidden_},
                             {made, segments, gates, gates});
-            CellForward<float> task;
-            task.rows = segments, task.hidden = hidden_, task.resets = now;
-            task.inputs = at(frame.in(inputs[0]).data, gates, t, frame);
-            task.recurrents = {made, static_cast<ptrdiff_t>(gates)};
-            task.input_bias = no_bias_.data(), task.recurrent_bias = recurrent_bias_.data();
-            if (frame.lesson)
-                task.kept = at(keep.gates, 4 * hidden_, t, frame);
             if (cell_ == Cell::Lstm) {
+                LstmForth task;
+                task.gates = out(at(keep.gates, gates, t, frame), segments, gates);
+                task.made = {made, segments, gates, gates}, task.bias = recurrent_bias_.data();
                 task.before =
-                    t ? at<const float>(keep.cells, hidden_, t - 1, frame) : start(frame, 1);
-                task.after = at(keep.cells, hidden_, t, frame);
-                task.output = at(shown, hidden_, t, frame);
-                recurrent_detail::lstm_rows(task, 0, segments);
+                    in(t ? at<const float>(keep.cells, hidden_, t - 1, frame) : start(frame, 1),
+                       segments);
+                task.after = out(at(keep.cells, hidden_, t, frame), segments, hidden_);
+                task.shown = out(at(shown, hidden_, t, frame), segments, hidden_);
+                task.resets = now, task.keeps = frame.lesson != nullptr;
+                frame.kernels.lstm_forth(task);
             } else {
-                task.before = before;
-                task.after = at(shown, hidden_, t, frame);
+                CellForward<float> task;
+                task.rows = segments, task.hidden = hidden_, task.resets = now;
+                task.inputs = at(frame.in(inputs[0]).data, gates, t, frame);
+                task.recurrents = {made, static_cast<ptrdiff_t>(gates)};
+                task.input_bias = no_bias_.data(), task.recurrent_bias = recurrent_bias_.data();
+                if (frame.lesson)
+                    task.kept = at(keep.gates, 4 * hidden_, t, frame);
+                task.before = before, task.after = at(shown, hidden_, t, frame);
                 recurrent_detail::gru_rows(task, 0, segments);
             }
         }
@@ -147,24 +157,34 @@ private:
         float* const shown = frame.out(output).data;
         float* const inputs_grad = frame.grad(inputs[0]).data;
         float* const recurrents_grad = cell_ == Cell::Lstm ? inputs_grad : keep.recurrents_grad;
+        if (cell_ == Cell::Lstm && inputs_grad != keep.gates) // gradients overwrite gates
+            std::copy_n(keep.gates, frame.count * gates, inputs_grad);
         for (size_t t = frame.length; t-- > 0;) {
-            CellBackward<float> task;
-            task.rows = segments, task.hidden = hidden_;
-            task.resets = resets ? resets + t * segments : nullptr;
-            task.next_resets =
-                resets && t + 1 < frame.length ? resets + (t + 1) * segments : nullptr;
-            task.kept = at<const float>(keep.gates, 4 * hidden_, t, frame);
-            task.output_grad = at<const float>(frame.given_grad(output).data, hidden_, t, frame);
-            task.fed_grad = {fed_grad, static_cast<ptrdiff_t>(hidden_)};
-            task.memory_grad = {memory_grad, static_cast<ptrdiff_t>(hidden_)};
-            task.inputs_grad = at(inputs_grad, gates, t, frame);
+            const uint8_t* const now = resets ? resets + t * segments : nullptr;
+            const uint8_t* const next = now && t + 1 < frame.length ? now + segments : nullptr;
+            const Table<const float> shown_grad =
+                at<const float>(frame.given_grad(output).data, hidden_, t, frame);
             if (cell_ == Cell::Lstm) {
+                LstmBack task;
+                task.gates = out(at(inputs_grad, gates, t, frame), segments, gates);
                 task.before =
-                    t ? at<const float>(keep.cells, hidden_, t - 1, frame) : start(frame, 1);
-                task.after = at<const float>(keep.cells, hidden_, t, frame);
-                recurrent_detail::lstm_rows(task, 0, segments);
+                    in(t ? at<const float>(keep.cells, hidden_, t - 1, frame) : start(frame, 1),
+                       segments);
+                task.after = in(at<const float>(keep.cells, hidden_, t, frame), segments);
+                task.shown_grad = in(shown_grad, segments);
+                task.fed_grad = {fed_grad, segments, hidden_, hidden_};
+                task.cell_grad = {memory_grad, segments, hidden_, hidden_};
+                task.resets = now, task.next_resets = next;
+                frame.kernels.lstm_back(task);
             } else {
+                CellBackward<float> task;
+                task.rows = segments, task.hidden = hidden_;
+                task.resets = now, task.next_resets = next, task.output_grad = shown_grad;
+                task.kept = at<const float>(keep.gates, 4 * hidden_, t, frame);
+                task.fed_grad = {fed_grad, static_cast<ptrdiff_t>(hidden_)};
+                task.memory_grad = {memory_grad, static_cast<ptrdiff_t>(hidden_)};
                 task.before = t ? at<const float>(shown, hidden_, t - 1, frame) : start(frame, 0);
+                task.inputs_grad = at(inputs_grad, gates, t, frame);
                 task.recurrents_grad = at(recurrents_grad, gates, t, frame);
                 recurrent_detail::gru_rows(task, 0, segments);
             }

@@ -2,6 +2,7 @@
 // its name. Everything here has internal linkage or stands in a namespace of that name; nothing of
 // the standard library that is a template may be used, lest the linker keep one processor's code
 // for all.
+#include "nets/cells.hpp"
 #include "nets/elementwise.hpp"
 #include "nets/images.hpp"
 #include "nets/kernels.hpp"
@@ -40,6 +41,8 @@ const Kernels& FUGU_JOIN(kernels_, FUGU_TARGET)() {
                                  normalise,
                                  normalise_back,
                                  reduce,
+                                 lstm_forth,
+                                 lstm_back,
                                  attend,
                                  convert};
     return kernels;

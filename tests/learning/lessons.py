@@ -45,6 +45,11 @@ def as_usual() -> Iterator[tuple[Callback, ...]]:
     yield ()
 
 
+def step_by_step() -> AbstractContextManager[Any]:
+    """Whoever collects does it in Python, where it can be meddled with."""
+    return mock.patch("fugu.training.ppo_engine.can_fill_rows", return_value=False)
+
+
 @contextlib.contextmanager
 def ends_unseen() -> Iterator[tuple[Callback, ...]]:
     """The learner does not see that episodes end: traces run on into the next ones."""
@@ -53,7 +58,7 @@ def ends_unseen() -> Iterator[tuple[Callback, ...]]:
     def blind(self: Segments, agents: Any, rewards: Any, ends: Any, cuts: Any, *rest: Any) -> None:
         earn(self, agents, rewards, np.zeros_like(ends), np.zeros_like(cuts), *rest)
 
-    with mock.patch.object(Segments, "earn", blind):
+    with step_by_step(), mock.patch.object(Segments, "earn", blind):
         yield ()
 
 
@@ -65,7 +70,7 @@ def cuts_as_ends() -> Iterator[tuple[Callback, ...]]:
     def mistaken(self: Any, agents: Any, rewards: Any, ends: Any, cuts: Any, *rest: Any) -> None:
         earn(self, agents, rewards, ends | cuts, np.zeros_like(cuts), *rest)
 
-    with mock.patch.object(Segments, "earn", mistaken):
+    with step_by_step(), mock.patch.object(Segments, "earn", mistaken):
         yield ()
 
 
@@ -97,7 +102,8 @@ def stale_actor() -> Iterator[tuple[Callback, ...]]:
                 actor.forward = TorchForward(actor.policy)
             actor.policy.load_state_dict(weights)
 
-    yield (lag,)
+    with step_by_step():
+        yield (lag,)
 
 
 @contextlib.contextmanager

@@ -87,9 +87,9 @@ def test_gymnasiums_cartpole_is_balanced_through_processes() -> None:
     assert result.score >= 400
 
 
-@pytest.mark.parametrize("optimiser", ["muon", "muon_torch"])
-def test_muon_learns(optimiser: str) -> None:
-    settings = {"optimiser": optimiser, "learning_rate": 0.02}
+@pytest.mark.parametrize(("optimiser", "rate"), [("muon", 0.006), ("muon_torch", 0.1)])
+def test_muon_learns(optimiser: str, rate: float) -> None:
+    settings = {"optimiser": optimiser, "learning_rate": rate}
     result = learn("cartpole", 200_000, {"train": settings})
     assert result.score is not None
     assert result.score >= 400

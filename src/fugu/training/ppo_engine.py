@@ -72,6 +72,7 @@ class PPOEngine:
         self._learners: list[Learner] = []
         for group in vec.groups:
             self._add_group(group, parts)
+        self._threads = torch.get_num_threads()
         if all(self._cores):  # threads of torch would wait, and take the core's processors
             torch.set_num_threads(1)
         self.collector = self.make_collector()
@@ -255,7 +256,7 @@ class PPOEngine:
             if core and learned[i] == "torch" and self.cfg.train.engine == "auto":
                 core = self._cores[i] = None
                 self._learners[i].core = None
-                self.collector = self.make_collector()
+                self._collect_anew()
             elif not core and learned[i] == "native":
                 log.warning(
                     "this run was learned by the native core, and goes on with torch: its numbers "
@@ -269,6 +270,12 @@ class PPOEngine:
                     actor.segments.shape.agents,
                 )
                 actor.forward = recall_forward(said[i], actor.policy, layout, agents)
+
+    def _collect_anew(self) -> None:
+        """With torch from now on; whoever listened to episodes goes on listening."""
+        torch.set_num_threads(self._threads)
+        before, self.collector = self.collector, self.make_collector()
+        self.collector.episodes, self.collector.witness = before.episodes, before.witness
 
 
 def choose_precision(cfg: PolicyConfig, agents: int, device: torch.device) -> Precision:
