@@ -1,12 +1,13 @@
-"""The native engine learns in as many steps as torch: sanity environments, CartPole, breakout, snake.
+"""The native engine learns in as many steps as torch.
 
     python benchmarks/learning_engines.py [--only NAME ...] [--seeds 1 2 3 4 5]
 
-Each task is learned by torch, by the native core in float32 and by the core in bfloat16, with the
-same seeds. It holds if every engine reaches the score (most of its seeds do), and the core's steps
-to it overlap with torch's: the intervals from the second lowest to the second highest of five. What
-comes of it is written to `benchmarks/results/learning_engines.json`, and as a table beside it; tasks
-that were not run keep their last figures there.
+Sanity environments, CartPole, breakout and snake are learned by torch, by the native core in float32
+and by the core in bfloat16, with the same seeds. A task holds if every engine reaches the score
+(most of its seeds do), and the core's steps to it overlap with torch's: the intervals from the
+second lowest to the second highest of five. What comes of it is written to
+`benchmarks/results/learning_engines.json`, and as a table beside it; tasks that were not run keep
+their last figures there.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def write(known: dict[str, Any]) -> None:
     lines = [
         "# The native engine learns as torch does",
         "",
-        "Written by `python benchmarks/learning_engines.py`, which says how to read it. Thousands of",
-        "steps to the score, seed by seed, and the minutes that all of them took.",
+        "Written by `python benchmarks/learning_engines.py`, which says how to read it. Thousands",
+        "of steps to the score, seed by seed, and the minutes that all of them took.",
         "",
         "| task | score | torch | native | native, bfloat16 | commit | holds |",
         "|---|---|---|---|---|---|---|",
