@@ -4,8 +4,8 @@
 
 Sanity environments, CartPole, breakout and snake are learned by torch, by the native core in
 float32 and by the core in bfloat16, with the same seeds. A task holds if every engine reaches the
-score (most of its seeds do), and the core's steps to it overlap with torch's: the intervals from the
-second lowest to the second highest of five. What comes of it is written to
+score (most of its seeds do), and the core's steps to it overlap with torch's: the intervals from
+the second lowest to the second highest of five. What comes of it is written to
 `benchmarks/results/learning_engines.json`, and as a table beside it; tasks that were not run keep
 their last figures there.
 """
