@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from lessons import learn
+from lessons import learn, step_by_step
 
 from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
@@ -35,7 +35,7 @@ def shuffled_earnings() -> Iterator[None]:
     def mistaken(self: Segments, agents: Any, rewards: Any, *rest: Any) -> None:
         earn(self, agents, random.permutation(rewards), *rest)
 
-    with mock.patch.object(Segments, "earn", mistaken):
+    with step_by_step(), mock.patch.object(Segments, "earn", mistaken):
         yield
 
 
