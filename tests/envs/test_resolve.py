@@ -141,6 +141,8 @@ def test_missing_packages_name_their_extra(
 @pytest.mark.filterwarnings("ignore")
 def test_a_package_that_is_named_makes_the_bare_environment() -> None:
     pytest.importorskip("ale_py")
+    if "ALE/Breakout-v5" not in gymnasium.registry:
+        pytest.skip("ale-py registers nothing with a Gymnasium as old as this")
     assert resolve("ale_py:ALE/Breakout-v5")().observation_space.shape == (210, 160, 3)
     assert resolve("ALE/Breakout-v5")().observation_space.shape == (4, 84, 84)
 
