@@ -168,10 +168,9 @@ public:
     // Whether all that the network gave was a number.
     bool collect(const PoolCore& core, const BoundPages& tables, size_t first_row, size_t begin,
                  size_t steps, bool waiting, const Table<float>& states,
-                 const Flat<const int64_t>& choices, size_t dims, bool masked,
-                 const Cube<const float>& uniforms, const Cube<const float>& noise,
-                 const std::vector<BoundPart>& parts, const Flat<double>& episodes,
-                 size_t threads) {
+                 const Flat<const int64_t>& choices, size_t dims, const Cube<const float>& uniforms,
+                 const Cube<const float>& noise, const std::vector<BoundPart>& parts,
+                 const Flat<double>& episodes, size_t threads) {
         require(gradients_.has_value(), "network");
         Pool& pool = *core.pool;
         learn::Collection given;
@@ -187,7 +186,7 @@ public:
             given.width += static_cast<size_t>(choices.data()[h]);
         }
         require(given.width + 2 * dims == width(0) && slab.mask_width == given.width, "choices");
-        given.masked = masked;
+
         given.states = data(states, agents, network.state_size(), "states");
         given.uniforms = data(uniforms, steps, agents, given.heads, "uniforms");
         given.noise = data(noise, steps, agents, dims, "noise");
@@ -276,7 +275,7 @@ void bind_learner(nb::module_& m) {
           "values"_a.noconvert(), "after"_a.noconvert(), "threads"_a,
           "Writes params, values and states after rows of observations.");
     c.def("collect", &NetLearner::collect, "pool"_a, "pages"_a, "first_row"_a, "begin"_a, "steps"_a,
-          "waiting"_a, "states"_a.noconvert(), "choices"_a.noconvert(), "dims"_a, "masked"_a,
+          "waiting"_a, "states"_a.noconvert(), "choices"_a.noconvert(), "dims"_a,
           "uniforms"_a.noconvert(), "noise"_a.noconvert(), "parts"_a, "episodes"_a.noconvert(),
           "threads"_a, "Steps all copies of a pool many times, and writes down what comes of it.");
     c.def("learn", &NetLearner::learn, "observations"_a.noconvert(), "places"_a.noconvert(),

@@ -41,7 +41,7 @@ struct Collection {
     const float *uniforms = nullptr, *noise = nullptr;  // [steps, agents, heads or dims]
     const int64_t* choices = nullptr;                   // [heads]
     size_t heads = 0, width = 0, dims = 0, critics = 0; // width: the sum of all choices
-    bool masked = false;                                // whether environments write masks
+
     std::vector<ActionPart> parts;
     double* episodes = nullptr; // [numbers of an episode]: sums over all that ended
 };
@@ -211,7 +211,7 @@ private:
             CategoricalTask task;
             task.batch = count, task.heads = given.heads, task.width = given.width;
             task.stride = stride, task.choices = given.choices, task.logits = desk.params.data();
-            task.masks = given.masked ? pool_.arrays(0).masks + begin * given.width : nullptr;
+            task.masks = pool_.arrays(0).masks + begin * given.width;
             task.uniforms = given.uniforms + chance * given.heads;
             task.actions = desk.chosen.data(), task.entropies = desk.entropies.data();
             task.log_probabilities = log_probabilities;

@@ -443,7 +443,6 @@ class NetLearner(ToldNet):
         states: _Floats,
         choices: NDArray[np.int64],
         dims: int,
-        masked: bool,
         uniforms: _Floats,
         noise: _Floats,
         parts: list[tuple[int, int, _Floats | None, _Floats | None]],

@@ -299,7 +299,6 @@ class NativeLearner:
             states,
             np.asarray(choices, np.int64),
             dims,
-            True,
             *chance,
             parts,
             episodes,
