@@ -80,6 +80,21 @@ def test_every_start_method_agrees(method: str) -> None:
     assert play(Walk, "process", 2, start_method=method) == expected
 
 
+@pytest.mark.timeout(60)
+def test_a_fork_leaves_the_threads_of_opencv_alone() -> None:
+    """Its pool has no threads in a forked process: telling it to end them waits for ever."""
+    cv2 = pytest.importorskip("cv2")
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(3)
+    cv2.GaussianBlur(np.ones((2000, 2000), np.float32), (31, 31), 5)  # starts the threads
+    try:
+        for _ in range(3):
+            with make(Walk, 4, backend="process", num_workers=4, start_method="fork") as vec:
+                vec.reset(seed=1)
+    finally:
+        cv2.setNumThreads(before)
+
+
 def test_another_seed_gives_other_bytes() -> None:
     def first(seed: int) -> bytes:
         with make(Walk, 2, backend="serial") as vec:

@@ -154,7 +154,9 @@ class ProcessCrew:
         self._context: Any = multiprocessing.get_context(start_method)
         if start_method == "forkserver":
             self._context.set_forkserver_preload(["fugu.vector.crews"])
-        self._job = Job(replace(setup, one_thread=True), slab, make_exchange)
+        # A fork has OpenCV's pool without its threads: telling it to end them may wait for ever.
+        one_thread = start_method != "fork" or "cv2" not in sys.modules
+        self._job = Job(replace(setup, one_thread=one_thread), slab, make_exchange)
         self._processes: list[BaseProcess | None] = [None] * num_workers
         self._traces = [tempfile.TemporaryFile() for _ in range(num_workers)]  # noqa: SIM115
         self.channels: list[Channel] = [None] * num_workers  # type: ignore[list-item]
