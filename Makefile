@@ -63,20 +63,7 @@ sanitize: setup
 	$(BIN)/python tests/native/sanitize/run.py
 
 bench: setup peers
-	$(BIN)/python benchmarks/emulation.py
-	$(BIN)/python benchmarks/import_time.py
-	$(BIN)/python benchmarks/advantage.py
-	$(BIN)/python benchmarks/vector.py
-	$(BIN)/python benchmarks/native.py
-	$(BIN)/python benchmarks/train.py
-	$(BIN)/python benchmarks/nets.py
-	$(BIN)/python benchmarks/algos.py
-	$(BIN)/python benchmarks/coding.py
-	$(BIN)/python benchmarks/sweep.py
-	$(BIN)/python benchmarks/scale.py
-	$(BIN)/python benchmarks/export.py
-	$(BIN)/python benchmarks/web.py
-	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/run.py
 
 # Other people's libraries, in virtual environments of their own.
 peers: .venv-peers/.installed
