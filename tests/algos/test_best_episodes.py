@@ -47,11 +47,12 @@ def make_segments(
     return policy, segments
 
 
-def kept_by(best: BestEpisodes) -> dict[tuple[int, ...], float]:
+def kept_by(best: BestEpisodes) -> list[tuple[float, tuple[int, ...]]]:
     state = best.state_dict()
     ends = np.cumsum(state["lengths"])
     actions = np.split(state["samples"][:, 0].astype(int), ends[:-1])
-    return {tuple(a.tolist()): t for a, t in zip(actions, state["totals"].tolist(), strict=True)}
+    deeds = [tuple(deed.tolist()) for deed in actions]
+    return list(zip(state["totals"].tolist(), deeds, strict=True))
 
 
 ROWS = [
@@ -60,14 +61,28 @@ ROWS = [
 ]
 
 
-def test_the_best_whole_episodes_are_kept_and_each_deed_once() -> None:
+def test_the_best_whole_episodes_are_kept_and_each_once() -> None:
     _, segments = make_segments(ROWS)
     best = BestEpisodes(3)
-    best.offer(segments, segments.take())
-    assert kept_by(best) == {(2,): 3.0, (1, 2): 2.0, (0,): 0.5}
-    best.offer(segments, segments.take())
-    assert kept_by(best) == {(2,): 3.0, (1, 2): 2.0, (0,): 0.5}
-    assert best.worst == 0.5
+    for _ in range(2):
+        best.offer(segments, segments.take())
+        assert sorted(kept_by(best)) == [(1.0, (1, 2)), (2.0, (1, 2)), (3.0, (2,))]
+        assert best.worst == 1.0
+
+
+def test_of_those_that_began_and_earned_alike_the_shortest_is_kept() -> None:
+    long = [(0, 0.0, True), (1, 0.0, False), (2, 0.0, False), (3, 2.0, True), (0, 0.0, False)]
+    short = [(0, 0.0, True), (3, 2.00001, True), (1, 1.0, True), (0, 0.0, False)]
+    for rows in ([long, short], [short, long]):
+        _, segments = make_segments(rows)
+        segments.observations.table[:] = 0
+        best = BestEpisodes(9)
+        best.offer(segments, segments.take())
+        assert [deed for _, deed in kept_by(best)] == [(3,), (1,)]
+        again = BestEpisodes(9)
+        again.load_state_dict(best.state_dict())
+        again.offer(segments, segments.take())
+        assert kept_by(again) == kept_by(best)
 
 
 def test_what_a_fault_broke_is_not_kept() -> None:
@@ -75,7 +90,8 @@ def test_what_a_fault_broke_is_not_kept() -> None:
     segments.rewards[1, 1] = np.nan
     best = BestEpisodes(9)
     best.offer(segments, segments.take())
-    assert kept_by(best) == {(2,): 3.0, (1, 2): 1.0, (0,): 0.5, (3,): 0.0}
+    others = [(3.0, (2,)), (2.0, (2,)), (1.0, (1, 2)), (0.5, (0,)), (0.0, (3,))]
+    assert kept_by(best) == others  # what comes after a fault is an episode of its own
 
 
 @pytest.mark.parametrize("core", ["none", "lstm"])

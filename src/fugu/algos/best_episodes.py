@@ -1,7 +1,9 @@
 """Priority queue training: the best episodes so far are kept, and learned to be done again.
 
 As in Abolafia et al. 2018 (arXiv 1801.03526). It helps where reward is rare and what earned it once
-earns it again, such as a program that is written token by token.
+earns it again, such as a program that is written token by token. Unlike there, episodes that began
+alike and earned the same are taken for one, the shortest: otherwise variants of one deed, which
+differ in what does not matter, soon are all that is kept, and nothing else is found any more.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
 
 Ids = NDArray[np.int64]
+Key = tuple[bytes, str]  # what an episode saw first, and its return in four digits
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Kept:
 
 
 class BestEpisodes:
-    """Episodes with the highest returns, of those that did the same one.
+    """Episodes with the highest returns, of those that began and earned alike the shortest.
 
     Args:
         capacity: How many are kept.
@@ -40,7 +43,7 @@ class BestEpisodes:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._kept: dict[bytes, Kept] = {}
+        self._kept: dict[Key, Kept] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -54,16 +57,19 @@ class BestEpisodes:
     def offer(self, segments: Segments, rows: Ids) -> None:
         """Look for better ones in complete rows; those count that begin and end in one."""
         totals, places, firsts, lasts = whole_episodes(segments, rows)
-        for i in np.argsort(-totals, kind="stable").tolist():
-            if totals[i] <= self.worst:
+        table = segments.observations.table
+        for i in np.lexsort((lasts - firsts, -totals)).tolist():
+            total, worst = float(totals[i]), self.worst
+            if total < worst:
                 break
             row, steps = int(rows[places[i]]), slice(int(firsts[i]), int(lasts[i]) + 1)
-            samples = segments.samples[row, steps].copy()
-            key = samples.tobytes()
-            if key not in self._kept or self._kept[key].total < totals[i]:
-                seen = segments.observations.table[row, steps].to("cpu", copy=True)
-                masks = segments.masks[row, steps].copy()
-                self._keep(key, Kept(float(totals[i]), seen, masks, samples))
+            key = key_of(table[row, steps.start].to("cpu"), total)
+            same = self._kept.get(key)
+            better = total > worst if same is None else steps.stop - steps.start < len(same.samples)
+            if better:
+                seen = table[row, steps].to("cpu", copy=True)
+                masks, samples = segments.masks[row, steps].copy(), segments.samples[row, steps]
+                self._keep(key, Kept(total, seen, masks, samples.copy()))
 
     def loss(self, policy: Policy) -> Tensor:
         """How unlikely a policy finds what was done, as the mean over steps."""
@@ -104,12 +110,17 @@ class BestEpisodes:
         for total, steps in zip(arrays["totals"], _slices(arrays["lengths"]), strict=True):
             seen = torch.from_numpy(arrays["observations"][steps].copy())
             masks, samples = (arrays[name][steps].copy() for name in ("masks", "samples"))
-            self._kept[samples.tobytes()] = Kept(float(total), seen, masks, samples)
+            self._kept[key_of(seen[0], float(total))] = Kept(float(total), seen, masks, samples)
 
-    def _keep(self, key: bytes, episode: Kept) -> None:
+    def _keep(self, key: Key, episode: Kept) -> None:
         self._kept[key] = episode
         if len(self) > self._capacity:
             del self._kept[min(self._kept, key=lambda other: self._kept[other].total)]
+
+
+def key_of(first: Tensor, total: float) -> Key:
+    """What episodes are told apart by."""
+    return first.numpy().tobytes(), f"{total:.4g}"
 
 
 def whole_episodes(segments: Segments, rows: Ids) -> tuple[NDArray[np.float64], Ids, Ids, Ids]:
