@@ -20,6 +20,7 @@ from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout
 
 HORIZON = 8
+RANDOM = np.random.default_rng(0)
 GROUP = AgentGroup("agent", (0,), Layout.of(spaces.Box(-9, 9, (2,))), Layout.of(spaces.Discrete(4)))
 
 
@@ -100,13 +101,13 @@ def test_they_become_likely(core: Any) -> None:
     best = BestEpisodes(2)
     best.offer(segments, segments.take())
     optimiser = torch.optim.Adam(policy.parameters(), 0.01)
-    before = best.loss(policy).item()
+    before = best.loss(policy, RANDOM).item()
     assert before == pytest.approx(np.log(4), abs=0.1)
     for _ in range(100):
         optimiser.zero_grad()
-        best.loss(policy).backward()  # type: ignore[no-untyped-call]
+        best.loss(policy, RANDOM).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-    assert best.loss(policy).item() < 0.1
+    assert best.loss(policy, RANDOM).item() < 0.1
 
 
 def test_padding_does_not_count() -> None:
@@ -115,13 +116,23 @@ def test_padding_does_not_count() -> None:
     for capacity in (1, 2):
         best = BestEpisodes(capacity)
         best.offer(segments, segments.take())
-        losses.append(best.loss(policy).item())
+        losses.append(best.loss(policy, RANDOM).item())
         lengths.append(int(best.state_dict()["lengths"].sum()))
     assert lengths == [1, 3]
     rows = segments.observations.read(np.array([1]))[:, 1:3]
     params, _ = policy.forward_segments(rows, policy.initial_state(1), torch.zeros(1, 2).bool())
     said, _ = policy.distribution.evaluate(params, torch.tensor([[[1.0], [2.0]]]), None)
     assert 3 * losses[1] == pytest.approx(losses[0] - said.sum().item(), abs=1e-5)
+
+
+def test_of_many_some_are_learned_at_a_time() -> None:
+    rows = [[(0, 0.0, True), (i % 4, 1.0 + i, True), (0, 0.0, False)] for i in range(40)]
+    policy, segments = make_segments(rows)
+    best = BestEpisodes(40)
+    best.offer(segments, segments.take())
+    assert len(best) == 40
+    losses = [best.loss(policy, np.random.default_rng(seed)).item() for seed in (1, 1, 2)]
+    assert losses[0] == losses[1] != losses[2]
 
 
 def learner(policy: Policy, **settings: Any) -> PPO:
@@ -143,6 +154,6 @@ def test_ppo_learns_from_them_only_if_told_to_and_saves_them() -> None:
     assert not all(torch.equal(a, b) for a, b in zip(plain, imitating, strict=True))
     again = learner(policy, best_episodes=2)
     again.load_state_dict(ppo.state_dict())
-    assert torch.equal(again._best.loss(policy), ppo._best.loss(policy))
+    assert torch.equal(again._best.loss(policy, RANDOM), ppo._best.loss(policy, RANDOM))
     with pytest.raises(UsageError, match=r"train\.best_episodes: given -1"):
         PPOConfig(best_episodes=-1)

@@ -20,6 +20,7 @@ from torch import Tensor
 from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
 
+AT_ONCE = 32  # of those that are kept, learned in one step
 Ids = NDArray[np.int64]
 Key = tuple[bytes, str]  # what an episode saw first, and its return in four digits
 
@@ -71,9 +72,11 @@ class BestEpisodes:
                 masks, samples = segments.masks[row, steps].copy(), segments.samples[row, steps]
                 self._keep(key, Kept(total, seen, masks, samples.copy()))
 
-    def loss(self, policy: Policy) -> Tensor:
-        """How unlikely a policy finds what was done, as the mean over steps."""
+    def loss(self, policy: Policy, random: np.random.Generator) -> Tensor:
+        """How unlikely a policy finds what was done, as the mean over steps of some episodes."""
         kept = list(self._kept.values())
+        if len(kept) > AT_ONCE:
+            kept = [kept[i] for i in random.permutation(len(kept))[:AT_ONCE]]
         lengths = torch.tensor([len(episode.samples) for episode in kept])
         there = torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)  # [episodes, time]
         device = next(policy.parameters()).device

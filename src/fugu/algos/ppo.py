@@ -429,7 +429,7 @@ class PPO:
         """Add the gradient of how unlikely the best episodes are; this rank's share of that."""
         if not len(self._best):
             return torch.zeros((), dtype=torch.float64)
-        unlikely = self._best.loss(self.policy) / self._ranks.size
+        unlikely = self._best.loss(self.policy, self._random) / self._ranks.size
         (self.cfg.best_coefficient * unlikely).backward()  # type: ignore[no-untyped-call]
         return unlikely.detach().cpu().double()
 
