@@ -10,9 +10,11 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]pp' -o -name '*.[ch]')
 C_FILES := $(filter native/%,$(NATIVE)) $(shell find tests benchmarks src/fugu/export -name '*.[ch]pp' -o -name '*.[ch]')
 # The suite's core runs on these too, beside the pinned one: the oldest and the newest supported.
 GYMNASIUMS := 1.0.0 1.4.0
+# Warnings are errors here; make WERROR=OFF for a compiler that knows others.
+WERROR ?= ON
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all recipes check docs format lint sanitize bench peers bubblewrap chromium setup clean
+.PHONY: train test test-all recipes check docs format lint sanitize sanitize-suite fuzz bench peers bubblewrap chromium setup clean
 
 train: setup
 	$(BIN)/fugu train breakout
@@ -62,6 +64,14 @@ format: setup
 sanitize: setup
 	$(BIN)/python tests/native/sanitize/run.py
 
+# The tests of native code, with an extension that is built under the same sanitizers.
+sanitize-suite: setup
+	$(BIN)/python tests/native/sanitize/suite.py
+
+# Native code fuzzed, a minute each harness; needs Clang.
+fuzz: setup
+	$(BIN)/python tests/native/fuzz/run.py
+
 bench: setup peers
 	$(BIN)/python benchmarks/run.py
 
@@ -94,7 +104,7 @@ chromium:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find src -name __init__.py)
+$(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find native -name "*.toml") $(shell find src -name __init__.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "fugu needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv"; $(PYTHON) -m venv .venv; }
@@ -102,7 +112,7 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find src -name __init
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
 	    scikit-build-core nanobind numpy cmake ninja setuptools
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
-	    --no-build-isolation -e '.[dev]'
+	    --no-build-isolation -C cmake.define.FUGU_WERROR=$(WERROR) -e '.[dev]'
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps \
 	    reasoning-gym  # for its problems: its code, and all that needs, is not used
 	@touch $@

@@ -17,12 +17,17 @@ pytestmark = pytest.mark.timeout(280)
 PPO_STEPS, GRPO_STEPS = 150_000, 60_000
 FEW: dict[str, Any] = {"vec": {"num_envs": 256}}
 FEW_TEAMS: dict[str, Any] = {**GRPO, **FEW, "train": {"teams": 64, "minibatches": 4}}
-ECHO = {
+ECHO = {  # better programs soon, where the environment's own settings look for the best
     "env_kwargs": {"task": 0, "length": 8},
+    "vec": {"num_envs": 256},
     "train": {
         "learning_rate": 0.003,
+        "epochs": 2,
+        "normalise_advantages": True,
+        "normalise_rewards": True,
         "entropy_coefficient": 0.02,
         "final_entropy_coefficient": 0.02,
+        "best_episodes": 0,
     },
 }
 
