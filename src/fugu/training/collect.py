@@ -16,8 +16,8 @@ from fugu.policies.policy import Policy
 from fugu.training.forwards import Forward, TorchForward
 from fugu.training.normalise import RewardScale
 from fugu.vector import Batch, GroupBatch, Vector
+from fugu.vector.commands import Seeds
 from fugu.vector.native_crew import EpisodeInfos
-from fugu.vector.vector import Seeds
 
 
 class EpisodeRecord:

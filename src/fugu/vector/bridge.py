@@ -18,9 +18,10 @@ from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import Buffers, Env, Info
 from fugu.spaces import Layout
 from fugu.vector.batch import Batch
+from fugu.vector.commands import Options, Seeds
 from fugu.vector.faults import Fault, WorkerError
 from fugu.vector.making import make
-from fugu.vector.vector import Options, Seeds, Vector
+from fugu.vector.vector import Vector
 
 # What makes a vector reset and speak as the vectors of other libraries do.
 AS_OTHERS_DO = {"seeding": "first", "infos": "all"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu import native
+from fugu.core.errors import UsageError
 from fugu.envs.contract import Buffers
 from fugu.vector.batch import GroupBatch
 from fugu.vector.slab import FIELDS, POISON, Slab
@@ -23,6 +25,29 @@ def span_of(env_ids: NDArray[np.int64]) -> Span:
     """Environments in ascending order, as a slice if they are contiguous."""
     first, count = int(env_ids[0]), len(env_ids)
     return slice(first, first + count) if int(env_ids[-1]) - first + 1 == count else env_ids
+
+
+def whole_envs(
+    agent_ids: Any, agents: int, held: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], Span]:
+    """The environments that agent ids name, all of whose agents must be among them."""
+    ids = np.asarray(agent_ids, np.int64).reshape(-1)
+    env_ids: NDArray[np.int64] = ids[::agents] // agents
+    whole = (env_ids[:, None] * agents + np.arange(agents)).reshape(-1)
+    if not np.array_equal(whole, ids) or len(np.unique(env_ids)) != len(env_ids):
+        raise UsageError(
+            f"send: given agent_ids {ids.tolist()[:8]}...; allowed: all {agents} agents of each "
+            "environment, side by side, as batches have them."
+        )
+    outside = (env_ids < 0) | (env_ids >= len(held))
+    if outside.any() or not held[env_ids].all():
+        wrong = env_ids[outside] if outside.any() else env_ids[~held[env_ids]]
+        raise UsageError(
+            f"send: given agents of environments {wrong.tolist()[:8]}, which are not in a batch "
+            "that was received and not sent yet."
+        )
+    ascending = bool((env_ids[1:] > env_ids[:-1]).all())
+    return env_ids, span_of(env_ids) if ascending else env_ids
 
 
 @dataclass

@@ -172,6 +172,18 @@ def why_stateless(env: Env) -> str | None:
     return None
 
 
+def rows_for(count: int, states: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """States that a caller gave, a row for each of so many environments."""
+    rows = np.ascontiguousarray(states, np.uint8)
+    rows = np.repeat(rows.reshape(1, -1), count, 0) if rows.size == rows.shape[-1] else rows
+    if rows.ndim != 2 or len(rows) != count:
+        raise UsageError(
+            f"set_state: given {np.shape(states)} bytes for {count} environments; allowed: a row "
+            "for each of them, or one row for all."
+        )
+    return rows
+
+
 def save_rows(slab: Slab) -> Arrays:
     """All rows of all groups."""
     return {

@@ -1,4 +1,8 @@
-"""Vector: many copies of an environment, stepped by a crew of workers."""
+"""Vector: many copies of an environment, stepped by a crew of workers.
+
+The class is the whole contract of a vector and so stays in one piece; what its methods are made of
+is in `commands`, `gathering`, `overseer` and `snapshots`.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +17,26 @@ from numpy.typing import NDArray
 
 from fugu import native
 from fugu.core.errors import UsageError
-from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import AgentGroup, Info
 from fugu.envs.native_env import check_actions
 from fugu.spaces import Layout
 from fugu.vector.actions import ActionWriter
 from fugu.vector.batch import Batch
 from fugu.vector.batch_crew import BatchExchange
+from fugu.vector.commands import Commander, Options, ResetSeeds, Seeds
 from fugu.vector.crews import Crew
-from fugu.vector.faults import WorkerError
-from fugu.vector.gathering import Gatherer, Span, span_of
+from fugu.vector.gathering import Gatherer, Span, span_of, whole_envs
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.overseer import Overseer
 from fugu.vector.slab import Slab
-from fugu.vector.snapshots import AskedStates, PoolStates, States, load_rows, save_rows
+from fugu.vector.snapshots import (
+    AskedStates,
+    PoolStates,
+    States,
+    load_rows,
+    rows_for,
+    save_rows,
+)
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
@@ -35,14 +45,6 @@ if TYPE_CHECKING:
 
 if native.available:
     from fugu._native import Pool
-
-RESETS = 0x7273  # the branch of the seed tree for resets without a seed, after the first
-Seeds = int | Sequence[int | None] | None
-Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
-
-
-class MissingAttributeError(WorkerError, AttributeError):
-    """Something of an environment was asked for that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Vector:
             self._closer,
             starting=backend == "process",
         )
+        self._commander = Commander(exchange, crew, self._overseer)
+        self._seeds = ResetSeeds(slab.num_envs, cfg.group_size, cfg.seed)
         self.faults = self._overseer.faults
         self._held, self._due = self._overseer.held, self._overseer.due
         self._ids = np.zeros(slab.num_envs, np.int64)
@@ -107,8 +111,6 @@ class Vector:
         self._last: Batch | None = None
         self._last_span: Span = slice(0, 0)
         self._block = 0  # of ordered batches, the one that comes next
-        self._seed = cfg.seed
-        self._resets = 0  # since the seed was set, so that each begins other episodes
 
     # ------------------------------------------------------------------ what it is
 
@@ -130,7 +132,7 @@ class Vector:
     @property
     def seed(self) -> int | None:
         """The root of all seeds, if one is known yet."""
-        return self._seed
+        return self._seeds.root
 
     # ------------------------------------------------------------------ send and recv
 
@@ -146,7 +148,7 @@ class Vector:
         self._check_open()
         self._drain()
         self._block, self._last = 0, None
-        self._post_resets(np.arange(self.num_envs), seed, options)
+        self._commander.reset(self._all, self._seeds.next(seed), options)
         self._held[:], self._due[:] = False, True
 
     def recv(self, *, rest: bool = False) -> Batch:
@@ -253,7 +255,7 @@ class Vector:
             )
         env_ids = np.flatnonzero(mask)
         self._gatherer.release(env_ids)
-        self._post_resets(env_ids, seed, options)
+        self._commander.reset(env_ids, self._seeds.next(seed), options)
         self._overseer.wait(0, self.num_envs, len(env_ids))
         self._exchange.take(0, self.num_envs, len(env_ids), self._ids)
         return self._give(self._all)
@@ -328,26 +330,8 @@ class Vector:
                 f"{name}: given while {int(self._due.sum())} environments are under way; recv all "
                 "of them first."
             )
-        self._overseer.replies.clear()
-        asked = list(range(self.num_envs) if env_ids is None else env_ids)
-        named = dict(named or {})
-        commands = [
-            ("call", env, name, None if values is None else values[env], arguments, named)
-            for env in asked
-        ]
-        self._command(np.array(asked, np.int64), commands)
-        self._overseer.wait(0, self.num_envs, len(asked))
-        self._exchange.take(0, self.num_envs, len(asked), self._ids)
-        self._overseer.read_mail()
-        refused = [reply for reply in self._overseer.replies.values() if reply[0] == "refusal"]
-        if refused:
-            _, env, error, trace = refused[0]
-            kind = MissingAttributeError if error.startswith("AttributeError") else WorkerError
-            raise kind(f"{name} failed in environment {env}: {trace}")
-        missing = [env for env in asked if env not in self._overseer.replies]
-        if missing:
-            raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
-        return tuple(self._overseer.replies[env][2] for env in asked)
+        asked = range(self.num_envs) if env_ids is None else env_ids
+        return self._commander.ask(name, list(asked), values, arguments, named or {})
 
     @property
     def under_way(self) -> int:
@@ -391,13 +375,7 @@ class Vector:
         """
         self._check_all_received("set_state")
         ids = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids, np.int64)
-        rows = np.ascontiguousarray(states, np.uint8)
-        rows = np.repeat(rows.reshape(1, -1), len(ids), 0) if rows.size == rows.shape[-1] else rows
-        if rows.ndim != 2 or len(rows) != len(ids):
-            raise UsageError(
-                f"set_state: given {np.shape(states)} bytes for {len(ids)} environments; allowed: "
-                "a row for each of them, or one row for all."
-            )
+        rows = rows_for(len(ids), states)
         self._states("set_state").set_rows(ids, rows)
         self._last = None
         return self._give(self._all)
@@ -459,30 +437,7 @@ class Vector:
             f"{self.backend}; batches of {self.batch_size})"
         )
 
-    # ------------------------------------------------------------------ commands
-
-    def _command(self, env_ids: NDArray[np.int64], commands: list[tuple[Any, ...]]) -> None:
-        """Post the environments, then send each worker what to do with them."""
-        self._exchange.post(env_ids.astype(np.int64), True)
-        for command in commands:
-            worker = self._exchange.owner(command[1])
-            try:
-                self._crew.channels[worker].send(command, self._while_sending)
-            except (BrokenPipeError, ConnectionError):
-                continue  # the worker is gone: its environments are restarted without it
-
-    def _post_resets(self, env_ids: NDArray[np.int64], seed: Seeds, options: Options) -> None:
-        seeds = self._make_seeds(seed)
-        each = options if isinstance(options, Sequence) else [options] * self.num_envs
-        if len(each) != self.num_envs:
-            raise UsageError(
-                f"options: given {len(each)} of them; allowed: one, or {self.num_envs} in a list."
-            )
-        for env in env_ids.tolist():
-            self._overseer.seeds[env] = (
-                self._overseer.seeds[env] if seeds[env] is None else seeds[env]
-            )
-        self._command(env_ids, [("reset", e, seeds[e], each[e]) for e in env_ids.tolist()])
+    # ------------------------------------------------------------------ batches
 
     def _give(self, env_ids: NDArray[np.int64]) -> Batch:
         """The batch of these environments, all of which are ready."""
@@ -501,10 +456,6 @@ class Vector:
         self._last = Batch(env_ids, self._gatherer.rows(envs), infos)
         self._last_span = envs
         return self._last
-
-    def _while_sending(self) -> None:
-        self._overseer.read_mail()
-        self._overseer.look_after_workers()
 
     def _drain(self) -> None:
         """Wait for whatever is under way and forget it."""
@@ -532,39 +483,8 @@ class Vector:
             return self._last.env_ids, self._last_span
         if self._last is not None and agent_ids is self._last.groups[0].agent_ids:
             return self._last.env_ids, self._last_span
-        parts = (agent_ids,) if len(self.groups) == 1 else agent_ids
-        agents, ids = self.groups[0].num_agents, np.asarray(parts[0], np.int64).reshape(-1)
-        env_ids: NDArray[np.int64] = ids[::agents] // agents
-        whole = (env_ids[:, None] * agents + np.arange(agents)).reshape(-1)
-        if not np.array_equal(whole, ids) or len(np.unique(env_ids)) != len(env_ids):
-            raise UsageError(
-                f"send: given agent_ids {ids.tolist()[:8]}...; allowed: all {agents} agents of "
-                "each environment, side by side, as batches have them."
-            )
-        outside = (env_ids < 0) | (env_ids >= self.num_envs)
-        if outside.any() or not self._held[env_ids].all():
-            wrong = env_ids[outside] if outside.any() else env_ids[~self._held[env_ids]]
-            raise UsageError(
-                f"send: given agents of environments {wrong.tolist()[:8]}, which are not in a "
-                "batch that was received and not sent yet."
-            )
-        ascending = bool((env_ids[1:] > env_ids[:-1]).all())
-        return env_ids, span_of(env_ids) if ascending else env_ids
-
-    def _make_seeds(self, seed: Seeds) -> list[int | None]:
-        if isinstance(seed, Sequence):
-            if len(seed) != self.num_envs:
-                raise UsageError(
-                    f"seed: given {len(seed)} seeds; allowed: one integer, or {self.num_envs}."
-                )
-            return list(seed)
-        if seed is not None:
-            self._seed, self._resets = int(seed), 0
-        elif self._seed is None:
-            self._seed = fresh_seed()
-        root = derive(self._seed, RESETS, self._resets) if self._resets else self._seed
-        self._resets += 1
-        return [derive(root, env // self._cfg.group_size) for env in range(self.num_envs)]
+        first = agent_ids if len(self.groups) == 1 else agent_ids[0]
+        return whole_envs(first, self.groups[0].num_agents, self._held)
 
     def _observations(self, batch: Batch) -> Any:
         found = tuple(group.rows.observations for group in batch.groups)

@@ -1,0 +1,119 @@
+"""Commands: what environments are told or asked beside their actions, and what they reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.core.errors import UsageError
+from fugu.core.seeding import derive, fresh_seed
+from fugu.vector.crews import Crew
+from fugu.vector.faults import WorkerError
+from fugu.vector.overseer import Overseer
+
+if TYPE_CHECKING:
+    from fugu._native import Exchange, Pool
+
+RESETS = 0x7273  # the branch of the seed tree for resets without a seed, after the first
+Seeds = int | Sequence[int | None] | None
+Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+
+
+class MissingAttributeError(WorkerError, AttributeError):
+    """Something of an environment was asked for that it does not have."""
+
+
+class Commander:
+    """Sends commands to the workers of one vector."""
+
+    def __init__(self, exchange: Exchange | Pool, crew: Crew, overseer: Overseer) -> None:
+        self._exchange, self._crew, self._overseer = exchange, crew, overseer
+
+    def reset(
+        self, env_ids: NDArray[np.int64], seeds: Sequence[int | None], options: Options
+    ) -> None:
+        """Begin environments anew; both others have an item for every environment there is."""
+        each = options if isinstance(options, Sequence) else [options] * len(seeds)
+        if len(each) != len(seeds):
+            raise UsageError(
+                f"options: given {len(each)} of them; allowed: one, or {len(seeds)} in a list."
+            )
+        envs = env_ids.tolist()
+        known = self._overseer.seeds
+        for env in envs:
+            known[env] = known[env] if seeds[env] is None else seeds[env]
+        self._send(env_ids, [("reset", env, seeds[env], each[env]) for env in envs])
+
+    def ask(
+        self,
+        name: str,
+        env_ids: Sequence[int],
+        values: Sequence[Any] | None,
+        arguments: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> tuple[Any, ...]:
+        """What environments reply, all of which were received; see `Vector.ask`."""
+        replies, count = self._overseer.replies, len(self._overseer.due)
+        replies.clear()
+        commands = [
+            ("call", env, name, None if values is None else values[env], arguments, dict(named))
+            for env in env_ids
+        ]
+        self._send(np.array(env_ids, np.int64), commands)
+        self._overseer.wait(0, count, len(env_ids))
+        self._exchange.take(0, count, len(env_ids), np.zeros(count, np.int64))
+        self._overseer.read_mail()
+        refused = [reply for reply in replies.values() if reply[0] == "refusal"]
+        if refused:
+            _, env, error, trace = refused[0]
+            kind = MissingAttributeError if error.startswith("AttributeError") else WorkerError
+            raise kind(f"{name} failed in environment {env}: {trace}")
+        missing = [env for env in env_ids if env not in replies]
+        if missing:
+            raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
+        return tuple(replies[env][2] for env in env_ids)
+
+    def _send(self, env_ids: NDArray[np.int64], commands: list[tuple[Any, ...]]) -> None:
+        """Post the environments, then send each worker what to do with them."""
+        self._exchange.post(env_ids.astype(np.int64), True)
+        for command in commands:
+            worker = self._exchange.owner(command[1])
+            try:
+                self._crew.channels[worker].send(command, self._while_sending)
+            except (BrokenPipeError, ConnectionError):
+                continue  # the worker is gone: its environments are restarted without it
+
+    def _while_sending(self) -> None:
+        self._overseer.read_mail()
+        self._overseer.look_after_workers()
+
+
+class ResetSeeds:
+    """The seeds of every environment, from one root, each time that all begin anew.
+
+    Attributes:
+        root: The root, if one is known yet.
+    """
+
+    def __init__(self, num_envs: int, group_size: int, root: int | None) -> None:
+        self.root, self._num_envs, self._group_size = root, num_envs, group_size
+        self._resets = 0  # since the root was set, so that each begins other episodes
+
+    def next(self, seed: Seeds) -> list[int | None]:
+        """One for each environment; environments of a group have the same."""
+        if isinstance(seed, Sequence):
+            if len(seed) != self._num_envs:
+                raise UsageError(
+                    f"seed: given {len(seed)} seeds; allowed: one integer, or {self._num_envs}."
+                )
+            return list(seed)
+        if seed is not None:
+            self.root, self._resets = int(seed), 0
+        elif self.root is None:
+            self.root = fresh_seed()
+        root = derive(self.root, RESETS, self._resets) if self._resets else self.root
+        self._resets += 1
+        return [derive(root, env // self._group_size) for env in range(self._num_envs)]
