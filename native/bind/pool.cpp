@@ -8,6 +8,7 @@
 
 #include "bind/library.hpp"
 #include "bind/raster.hpp"
+#include "core/actions.hpp"
 #include "core/pool.hpp"
 
 namespace nb = nanobind;
@@ -93,38 +94,6 @@ nb::list settings_of(const Library& library) {
     return out;
 }
 
-// ------------------------------------------------------------------ actions
-
-// One leaf of all rows.
-struct Leaves {
-    const unsigned char* data;
-    size_t rows, width, count; // width: bytes from row to row
-};
-
-// The first row with a bad number, or -1. All numbers are looked at before the row is searched for,
-// in a loop without a way out, since almost never one is bad.
-template <typename T, typename Bad> int64_t first_bad(const Leaves& leaves, Bad bad) {
-    const auto at = [&](size_t row, size_t k) {
-        T value;
-        std::memcpy(&value, leaves.data + row * leaves.width + k * sizeof(T), sizeof(T));
-        return value;
-    };
-    size_t found = 0;
-    if (leaves.width == leaves.count * sizeof(T)) {
-        for (size_t i = 0; i < leaves.rows * leaves.count; ++i)
-            found += bad(at(0, i));
-    } else {
-        for (size_t row = 0; row < leaves.rows; ++row)
-            for (size_t k = 0; k < leaves.count; ++k)
-                found += bad(at(row, k));
-    }
-    for (size_t row = 0; found && row < leaves.rows; ++row)
-        for (size_t k = 0; k < leaves.count; ++k)
-            if (bad(at(row, k)))
-                return static_cast<int64_t>(row);
-    return -1;
-}
-
 // ------------------------------------------------------------------ the pool
 
 // A pool over arrays that Python owns; checks what the core trusts. It has the methods of Exchange
@@ -153,7 +122,8 @@ public:
                              terminations.shape(0), truncations.shape(0), live.shape(0)})
             if (found != rows)
                 throw nb::value_error("Pool.bind: one row for each agent of each environment");
-        if (observations.shape(1) != final.shape(1) || costs.shape(1) != arrays.num_costs)
+        if (observations.shape(1) != final.shape(1) || costs.shape(1) != arrays.num_costs ||
+            masks.shape(1) != choices_of(spec_.groups[group].action))
             throw nb::value_error("Pool.bind: rows of the wrong width");
         check_width(spec_.groups[group].observation, observations.shape(1));
         check_width(spec_.groups[group].action, actions.shape(1));
@@ -204,22 +174,7 @@ public:
             throw nb::index_error("Pool.bad_action: no such group");
         const FuguSpace& space = spec_.groups[group].action;
         check_width(space, actions.shape(1));
-        const size_t width = actions.shape(1), rows = actions.shape(0);
-        for (int i = 0; i < space.count; ++i) {
-            const FuguLeaf& leaf = space.leaves[i];
-            const unsigned char* data = actions.data() + leaf.offset;
-            const bool is_box = leaf.kind == FUGU_BOX;
-            const Leaves where{data, rows, width, size_of(leaf)};
-            const int64_t row =
-                is_box ? first_bad<float>(where, [low = static_cast<float>(leaf.low),
-                                                  high = static_cast<float>(leaf.high)](
-                                                     float v) { return !(v >= low && v <= high); })
-                       : first_bad<uint64_t>(where, [choices = static_cast<uint64_t>(leaf.choices)](
-                                                        uint64_t v) { return v >= choices; });
-            if (row >= 0)
-                return row;
-        }
-        return -1;
+        return fugu::bad_action(space, actions.data(), actions.shape(0), actions.shape(1));
     }
 
     void post(const Ids& ids, bool command) {
@@ -330,19 +285,9 @@ private:
             shapes.resize(static_cast<size_t>(canvas.count));
         }
     }
-    static size_t size_of(const FuguLeaf& leaf) {
-        size_t count = 1;
-        for (int i = 0; i < leaf.rank; ++i)
-            count *= static_cast<size_t>(leaf.shape[i]);
-        return count;
-    }
     static void check_width(const FuguSpace& space, size_t bytes) {
-        static const size_t kBytes[] = {1, 1, 2, 4, 8, 4}; // of each type
-        for (int i = 0; i < space.count; ++i) {
-            const FuguLeaf& leaf = space.leaves[i];
-            if (leaf.offset + size_of(leaf) * kBytes[leaf.type] > bytes)
-                throw nb::value_error("Pool: rows of the wrong width");
-        }
+        if (bytes_of(space) > bytes)
+            throw nb::value_error("Pool: rows of the wrong width");
     }
     // A state holds its settings, and all copies must have the same.
     void check_settings(const unsigned char* state) const {

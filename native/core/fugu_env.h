@@ -15,6 +15,10 @@
 #include "fugu_math.h"
 #include "fugu_random.h"
 
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "fugu: states, rows and masks are little-endian; big-endian machines are not supported"
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -383,7 +387,7 @@ static inline void fugu_new_episode(FuguEnv* env) {
             FuguEnv* base = (FuguEnv*)env;                                                         \
             FuguIO io;                                                                             \
             fugu_open(&io, batch, e, groups);                                                      \
-            ++base->step;                                                                          \
+            base->step += base->step < INT32_MAX; /* of episodes without an end */                 \
             name##_step(env, &io);                                                                 \
             io.truncated = io.truncated || (base->max_steps && base->step >= base->max_steps);     \
             name##_observe(env, &io);                                                              \

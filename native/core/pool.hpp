@@ -291,7 +291,7 @@ private:
             const size_t agents = static_cast<size_t>(group.agents);
             int32_t* lengths = lengths_.data() + first_row_[g];
             for (size_t i = begin * agents; i < end * agents; ++i)
-                lengths[i] += group.live[i];
+                lengths[i] += group.live[i] & (lengths[i] < INT32_MAX);
         }
         definition_->step(&batch_, begin, end);
         for (int g = 0; g < batch_.num_groups; ++g)

@@ -3,8 +3,9 @@
 
 // A function so marked is compiled for several kinds of processor, one of which is chosen when the
 // module is loaded. Contraction of a * b + c is off in these files (see CMakeLists.txt), so that
-// all of them compute the same bits.
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(FUGU_ONE_TARGET)
+// all of them compute the same bits. Clang, which cannot do that here, compiles for one.
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) &&       \
+    !defined(FUGU_ONE_TARGET)
 #define FUGU_KERNEL __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define FUGU_KERNEL

@@ -122,9 +122,9 @@ private:
                 const char* from =
                     given.observations + static_cast<size_t>(given.places[row]) * row_bytes;
                 std::memcpy(out, from, row_bytes);
-                const float* const weights = given.loss.weights + row * length;
+                const float* const counts = given.loss.weights + row * length;
                 for (size_t t = 0; t < length; ++t)
-                    if (weights[t] == 0.0f)
+                    if (counts[t] == 0.0f)
                         std::memset(out + t * bytes, 0, bytes);
             }
             return rows.data();

@@ -42,7 +42,7 @@ public:
     }
 
     size_t read(size_t rows, size_t width, const Place& place) {
-        require_place(place, rows * width);
+        require_place(place, product_of(rows, width));
         const size_t numbers = row_bytes_ / sizeof(float);
         Value value{rows, width, width};
         if (floats_ && place.type == Type::F32 && (rows == 1 || numbers == rows * width)) {
@@ -67,7 +67,8 @@ public:
         require_choices(place, rows, start, counts);
         require(offsets.size() == counts.size(), "embed: shapes do not fit");
         for (size_t i = 0; i < counts.size(); ++i)
-            require(offsets[i] >= 0 && static_cast<size_t>(offsets[i] + counts[i]) <= table.rows,
+            require(offsets[i] >= 0 && within(static_cast<size_t>(offsets[i]),
+                                              static_cast<size_t>(counts[i]), table.rows),
                     "embed: the table is too short");
         const size_t width = counts.size() * table.columns;
         Embed& step = add<Embed>({rows, width, width}, {}, {place.offset}, place, start, counts);
@@ -76,7 +77,7 @@ public:
         return step.output;
     }
     size_t state(size_t begin, size_t width) {
-        require(begin + width <= state_size_, "state: there are not so many numbers");
+        require(within(begin, width, state_size_), "state: there are not so many numbers");
         return view({1, width, state_size_, Home::State, 0, begin});
     }
     size_t constant(const Matrix& numbers) {
@@ -116,7 +117,7 @@ public:
         const bool scan = cell == Cell::Mingru;
         require(value(input).rows == 1 && value(input).dense() &&
                     hidden * gates_of(cell) == gates &&
-                    begin + hidden * (cell == Cell::Lstm ? 2 : 1) <= state_size_ &&
+                    within(begin, hidden * (cell == Cell::Lstm ? 2 : 1), state_size_) &&
                     (scan ||
                      (weight.rows == gates && weight.columns == hidden && bias.columns == gates)),
                 "recur: shapes do not fit");
@@ -151,12 +152,12 @@ public:
     }
     size_t cut(size_t input, size_t begin, size_t width) {
         Value part = value(input);
-        require(begin + width <= part.width, "cut: there are not so many columns");
+        require(within(begin, width, part.width), "cut: there are not so many columns");
         part.begin += begin, part.width = width;
         return view(part);
     }
     size_t reshape(size_t input, size_t rows, size_t width) {
-        require(value(input).size() == rows * width, "reshape: sizes differ");
+        require(value(input).size() == product_of(rows, width), "reshape: sizes differ");
         if (!value(input).dense()) // a copy stands without gaps
             input = join({input});
         Value other = value(input);
@@ -166,8 +167,9 @@ public:
     size_t permute(size_t input, const std::vector<size_t>& shape,
                    const std::vector<size_t>& order) {
         size_t size = 1, seen = 0;
+        require(shape.size() < 64, "permute: shapes do not fit");
         for (size_t side : shape)
-            size *= side;
+            size = product_of(size, side);
         for (size_t axis : order)
             seen |= axis < shape.size() ? size_t{1} << axis : 0;
         require(size == value(input).width && order.size() == shape.size() &&
@@ -180,7 +182,8 @@ public:
     size_t convolve(size_t input, const Image& image, const Image& out, size_t kernel,
                     size_t stride, size_t padding, bool channels_last, const Matrix& weight,
                     const std::vector<float>& bias) {
-        const size_t rows = value(input).rows, depth = kernel * kernel * image.channels;
+        const size_t rows = value(input).rows,
+                     depth = product_of(product_of(kernel, kernel), image.channels);
         require_windows(image, out, kernel, stride, padding);
         require(value(input).width == image.size() && weight.columns == depth &&
                     weight.rows == out.channels && bias.size() == out.channels,
@@ -256,20 +259,28 @@ private:
                 "network: shapes differ");
     }
     void require_place(const Place& place, size_t count) const {
-        require(place.offset + count * size_of(place.type) <= row_bytes_,
+        require(within(place.offset, product_of(count, size_of(place.type)), row_bytes_),
                 "read: beyond the end of a row");
     }
     void require_choices(const Place& place, size_t rows, const std::vector<int64_t>& start,
                          const std::vector<int64_t>& counts) const {
-        require_place(place, rows * counts.size());
+        require_place(place, product_of(rows, counts.size()));
         require(place.type != Type::F16 && place.type != Type::F32 && place.type != Type::F64 &&
                     start.size() == counts.size(),
                 "choices: need integers");
         for (int64_t count : counts)
-            require(count > 0, "choices: there are none");
+            require(count > 0 && count <= INT32_MAX, "choices: there are none, or too many");
+    }
+    static void require_size(const Value& given) {
+        const size_t rows = std::max<size_t>(given.rows, 1);
+        require(rows <= kMostItems && product_of(rows, given.width) <= kMostNumbers,
+                "network: too many numbers");
     }
     static void require_windows(const Image& image, const Image& out, size_t kernel, size_t stride,
                                 size_t padding) {
+        for (size_t side : {image.height, image.width, image.channels, out.height, out.width,
+                            out.channels, kernel, stride, padding})
+            require(side <= size_t{1} << 20, "windows: too large");
         require(kernel && stride && out.height && out.width &&
                     (out.height - 1) * stride + kernel <= image.height + 2 * padding &&
                     (out.width - 1) * stride + kernel <= image.width + 2 * padding,
@@ -290,6 +301,7 @@ private:
     }
     // A value that stands in another's memory, or in the caller's.
     size_t view(Value given) {
+        require_size(given);
         if (given.home == Home::Rows || given.home == Home::State)
             given.owner = next_;
         if (next_ < told_.size()) {
@@ -307,6 +319,7 @@ private:
            const Parts&... parts) {
         for (size_t input : inputs)
             facts.push_back(input), value(input);
+        require_size(given);
         given.owner = next_;
         if (next_ < told_.size()) {
             const Told& before = told_[next_];

@@ -187,9 +187,9 @@ FUGU_NET_INLINE void outer_block(const Outer& task, size_t row, size_t column, s
     for (size_t r = 0; r < R; ++r)
         sums[r] = last.take(out + r * task.out.stride);
     for (size_t d = 0; d < task.one.rows; ++d) {
-        const Floats column = last.take(other);
+        const Floats columns = last.take(other);
         for (size_t r = 0; r < R; ++r)
-            sums[r] = multiply<words>(one + r, column, sums[r]);
+            sums[r] = multiply<words>(one + r, columns, sums[r]);
         one += task.one.stride, other += task.other.stride;
     }
     for (size_t r = 0; r < R; ++r)

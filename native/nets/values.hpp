@@ -19,14 +19,26 @@ inline void require(bool fits, const char* message) {
         throw std::invalid_argument(message);
 }
 
+// Of a value: sums of them never overflow, and rows of no width come to an end.
+constexpr size_t kMostNumbers = size_t{1} << 40, kMostItems = size_t{1} << 20;
+
+// A product, or more than anything has.
+inline size_t product_of(size_t a, size_t b) {
+    return a && b > kMostNumbers / a ? kMostNumbers + 1 : a * b;
+}
+// Whether so many numbers, from one on, are among all.
+inline bool within(size_t begin, size_t count, size_t all) {
+    return begin <= all && count <= all - begin;
+}
+
 // Numbers that begin where a vector may, all of them 0 at first.
 class Buffer {
 public:
     void resize(size_t size) {
-        if (size == size_)
+        if (data_ && size == size_)
             return;
-        data_.reset(size ? static_cast<float*>(::operator new(size * sizeof(float), kPlace))
-                         : nullptr);
+        const size_t bytes = std::max<size_t>(size, 1) * sizeof(float); // so that it is never null
+        data_.reset(static_cast<float*>(::operator new(bytes, kPlace)));
         size_ = size;
         std::fill_n(data_.get(), size, 0.0f);
     }

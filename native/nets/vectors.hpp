@@ -122,9 +122,9 @@ FUGU_NET_INLINE uint32_t short_of(float x) {
 FUGU_NET_INLINE Ints zip_pairs(Floats low, Floats high) {
     typedef int16_t Shorts __attribute__((vector_size(4 * kLanes)));
     const Shorts both = (Shorts)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
-    return (Ints)__builtin_shuffle(both, Shorts{0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+    const Shorts order = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                          8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return (Ints)_mm512_permutexvar_epi16((__m512i)order, (__m512i)both);
 }
 FUGU_NET_INLINE Ints pairs_of(Floats first, Floats second) {
     return (Ints)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);

@@ -85,7 +85,7 @@ static double now(clockid_t clock) {
 
 /* ---------------------------------------------------------------- the child */
 
-static void bound(int kind, uint64_t most) {
+static void bound(unsigned kind, uint64_t most) {
     struct rlimit limit = {most, most};
     setrlimit(kind, &limit); /* fails where it is lower already */
 }

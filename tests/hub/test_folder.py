@@ -472,18 +472,20 @@ def test_a_push_replaces_a_run_and_nothing_else(
 def test_a_push_that_is_broken_off_leaves_nothing_to_pull(
     run: Run, older: Run, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written: list[Path] = []
-    write = FolderPlace._write
+    put: list[Path] = []
+    replace = Path.replace
 
-    def write_some(source: Path, target: Path) -> None:
-        if len(written) == 3:
+    def put_some(source: Path, target: Path) -> Path:
+        if len(put) == 3:
             raise KeyboardInterrupt
-        written.append(target)
-        write(source, target)
+        put.append(target)
+        return replace(source, target)
 
-    monkeypatch.setattr(FolderPlace, "_write", staticmethod(write_some))
-    with pytest.raises(KeyboardInterrupt):
-        push_to_hub(older, "./shared", episodes=0, video=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", put_some)
+        with pytest.raises(KeyboardInterrupt):
+            push_to_hub(older, "./shared", episodes=0, video=False)
+    assert not list(shared.glob(".*"))
     with pytest.raises(RefusedError, match=r"checksums\.json: it is missing"):
         pull("./shared")
 

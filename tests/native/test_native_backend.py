@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,11 @@ import pytest
 from native_helpers import TOYS
 
 from fugu.core.errors import ActionError, UsageError
+from fugu.envs import suite
 from fugu.envs.building import build
 from fugu.envs.compilers import BuildError
-from fugu.envs.native_env import NativeEnv
+from fugu.envs.contract import Buffers
+from fugu.envs.native_env import NativeEnv, start_pool
 from fugu.envs.scaffold import write_scaffold
 from fugu.vector import WorkerError, make, to_gymnasium
 
@@ -256,3 +259,41 @@ def test_other_libraries_take_native_vectors() -> None:
             assert "final_obs" in infos
     assert ended
     envs.close()
+
+
+@pytest.fixture
+def levels(tmp_path: Path) -> NativeEnv:
+    env = NativeEnv(str(build(TOYS / "levels.h", tmp_path / "levels.so")))
+    env.bind(*(Buffers.allocate(group) for group in env.groups))
+    env.reset(seed=0)
+    return env
+
+
+def test_actions_of_bytes_are_checked_as_bytes(levels: NativeEnv) -> None:
+    rows = levels.buffers[0]
+    rows.actions[:] = [[5, 0, 3]]
+    levels.step()
+    assert rows.observations[0, 0] == 8
+    rows.actions[:] = [[0, 6, 0]]
+    with pytest.raises(ActionError, match="6"):
+        levels.step()
+    assert rows.observations[0, 0] == 8
+
+
+def test_steps_are_counted_no_further_than_they_can_be(levels: NativeEnv) -> None:
+    state, most = bytearray(levels.state()), 2**31 - 1
+    step = slice(24, 28)  # of FuguEnv, behind its three numbers of chance
+    assert state[step] == bytes(4)
+    state[step] = (most - 1).to_bytes(4, "little")
+    levels.set_state(bytes(state))
+    for _ in range(3):
+        levels.step()
+    assert int.from_bytes(levels.state()[step], "little") == most
+
+
+def test_masks_of_another_width_are_refused() -> None:
+    env = NativeEnv(str(suite.find("cartpole")))
+    (rows,) = (Buffers.allocate(group) for group in env.groups)
+    rows = replace(rows, action_masks=rows.action_masks[:, :1].copy())
+    with pytest.raises(ValueError, match="width"):
+        start_pool(env.library, env.spec, (rows,), 1)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,40 @@ def test_missing_checkpoint_is_an_error_of_the_store(tmp_path: Path) -> None:
     run = Run.create(tmp_path, name="a")
     with pytest.raises(CheckpointError, match="step_000000003"):
         load_checkpoint(run.checkpoint_path(3))
+
+
+def test_a_kill_while_a_run_is_made_leaves_its_name_free(tmp_path: Path) -> None:
+    """Else it could neither be made nor be resumed."""
+    script = f"""
+        import os, signal
+        from fugu.store import Run, run
+        run.Run.mark = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        Run.create({str(tmp_path)!r}, "a", config={{}})
+    """
+    process = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    assert process.returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    assert not Run.list(tmp_path)
+    run = Run.create(tmp_path, "a", config={"seed": 1})
+    assert run.config == {"seed": 1}
+    assert list(tmp_path.iterdir()) == [run.folder]  # what was left is gone
+
+
+def test_a_name_that_somebody_takes_meanwhile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def race(run: Run, status: str) -> None:
+        (tmp_path / "a" / "full").mkdir(parents=True)
+
+    monkeypatch.setattr(Run, "mark", race)
+    with pytest.raises(UsageError, match="taken"):
+        Run.create(tmp_path, "a")
+    assert names(tmp_path.iterdir()) == ["a"]
+
+
+def test_prune_deletes_halves_of_small_files(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, name="a")
+    save(run, 1)
+    (run.folder / ".status.json.0123abcd").write_text("{")
+    run.prune()
+    assert not list(run.folder.glob(".*"))

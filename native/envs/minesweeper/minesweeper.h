@@ -82,8 +82,10 @@ static inline void minesweeper_lay(Minesweeper* env, int cell) {
     const MinesweeperBlock block = minesweeper_around(env, cell);
     const int width = env->width;
     for (int y = block.y0; y <= block.y1; ++y)
-        for (int x = block.x0; x <= block.x1; ++x)
-            env->truth[y * width + x] += env->truth[y * width + x] != MINESWEEPER_MINE;
+        for (int x = block.x0; x <= block.x1; ++x) {
+            uint8_t* truth = &env->truth[y * width + x];
+            *truth = (uint8_t)(*truth + (*truth != MINESWEEPER_MINE));
+        }
     env->truth[cell] = MINESWEEPER_MINE;
 }
 

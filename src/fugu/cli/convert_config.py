@@ -57,14 +57,15 @@ class ConvertConfig:
 
     def _write(self, files: dict[Path, Tree]) -> None:
         from fugu.core.toml import dump_toml
+        from fugu.core.writing import write_together
 
         there = [str(path) for path in files if path.exists()]
         if there and not self.force:
             raise UsageError(
                 f"out: given {', '.join(there)}, which is there; allowed: a new file, or --force."
             )
-        for path, tree in files.items():
-            path.write_text(f"# From {self.file.name}, by fugu convert-config.\n{dump_toml(tree)}")
+        head = f"# From {self.file.name}, by fugu convert-config.\n"
+        write_together({path: head + dump_toml(tree) for path, tree in files.items()})
 
 
 def check(found: Conversion) -> None:

@@ -39,6 +39,7 @@ from fugu.cli.serve import Serve
 from fugu.cli.sweep import Sweep
 from fugu.cli.train import Resume, Train
 from fugu.core.errors import FuguError
+from fugu.core.writing import tells_full_disk
 
 
 class Command(Protocol):
@@ -79,6 +80,7 @@ _DESCRIPTION = (
     "fugu COMMAND --help tells more about a command, fugu --version which fugu this is;\n"
     "fugu --install-completion lets your shell complete all of it."
 )
+_FULL = "Free some space and give the command again: what was there before is as it was."
 _STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 
 
@@ -107,8 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else 0
     try:
         _see_working_folder()
-        status = command.run()
-        sys.stdout.flush()
+        with tells_full_disk(lambda: _FULL):
+            status = command.run()
+            sys.stdout.flush()
         return status
     except FuguError as error:
         print(f"fugu: {error}", file=sys.stderr)

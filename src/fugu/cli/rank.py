@@ -96,6 +96,7 @@ class Rank:
                 "meet, or the database of a league. fugu league ENV trains one."
             )
         with Ledger(path) as ledger:
+            ledger.check()
             games = ledger.games()
             meant = [g for g in games if wanted in (None, g, g.partition(" ")[0])]
             found = {game: standings for game in meant if (standings := rate(ledger, game))}

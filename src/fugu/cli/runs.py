@@ -88,7 +88,7 @@ class Runs:
             raise UsageError(f"runs show: given {len(self.runs)} runs; allowed: one.")
         run = Run.open(self.runs[0] if self.runs else "latest", self.root)
         if self.json:
-            print(json.dumps(details_of(run, self.metric), indent=2))
+            print(json.dumps(details_of(run, self.metric), indent=2, default=str))
         else:
             show_details(run, self.metric)
 

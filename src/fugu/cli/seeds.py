@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from fugu.core.writing import write_whole
 from fugu.store.run import Run
 from fugu.track.jsonl import read_metrics
 from fugu.track.text import duration, number
@@ -63,7 +64,7 @@ def train_seeds(cfg: Config, seeds: int, train_one: Callable[[int, str], Result]
 
 def _report(cfg: Config, results: Sequence[SeedResult], path: Path) -> None:
     found = {"env": cfg.env, **summary(results), "runs": [asdict(result) for result in results]}
-    path.write_text(json.dumps(found, indent=2) + "\n")
+    write_whole(path, json.dumps(found, indent=2) + "\n")
     _show(found, results)
     print(f"Written: {path}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import tomllib
 import types
 import typing
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fugu.core.errors import UsageError
+from fugu.core.files import read_text
 
 T = TypeVar("T")
 Tree = dict[str, Any]
@@ -19,7 +21,7 @@ Tree = dict[str, Any]
 
 def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
     """An instance of a dataclass from nested dicts, each value of the field's own type."""
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     names = {field.name.rstrip("_"): field.name for field in fields}  # lambda_ is called lambda
     values = {}
@@ -30,6 +32,11 @@ def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
         name = names[short]
         values[name] = _convert(hints[name], value, path)
     return kind(**values)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def to_tree(config: Any) -> Tree:
@@ -57,10 +64,15 @@ def merge(*trees: Mapping[str, Any]) -> Tree:
 def read_toml(path: str | Path) -> Tree:
     """A TOML file as nested dicts; an error names the file and the line."""
     try:
-        return tomllib.loads(Path(path).read_text())
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise UsageError(f"config: given {str(path)!r}; allowed: a file that exists.") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        reason = error.strerror
+        raise UsageError(
+            f"config: given {str(path)!r}; allowed: a file of TOML ({reason})."
+        ) from None
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"config: given {str(path)!r}, which is no TOML: {error}.") from None
 
 
@@ -89,6 +101,10 @@ def from_flags(flags: Iterable[str]) -> tuple[Tree, list[str]]:
         inner = tree
         for folder in folders:
             inner = inner.setdefault(folder, {})
+            if not isinstance(inner, dict):
+                raise UsageError(
+                    f"{item}: given with {folder}, which has a value; allowed: one of both."
+                )
         inner[last] = value
     return tree, rest
 
@@ -176,12 +192,19 @@ def _convert_plain(hint: Any, value: Any) -> Any:
     if hint is float:
         if isinstance(value, str):
             value = parse_value(value)
-        return float(value) if isinstance(value, int | float) else None
+        return _as_float(value) if isinstance(value, int | float) else None
     if hint is str:
         return value if isinstance(value, str) else None
     if hint is Path:
         return Path(value) if isinstance(value, str | Path) else None
     return None
+
+
+def _as_float(value: int | float) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
 
 
 def _name(hint: Any) -> str:

@@ -52,6 +52,22 @@ class UsageError(FuguError, RuntimeError):
     """A call that is out of order, such as `step` before `reset`."""
 
 
+class DiskFullError(FuguError, OSError):
+    """There is no room for what was to be written.
+
+    Attributes:
+        reason: What the system says.
+        advice: What is safe, and how to go on.
+    """
+
+    def __init__(self, reason: str, advice: str) -> None:
+        self.reason, self.advice = reason, advice
+        super().__init__(f"the disk is full: {reason}. {advice}")
+
+    def __reduce__(self) -> tuple[type[DiskFullError], tuple[str, str]]:
+        return type(self), (self.reason, self.advice)
+
+
 class MissingExtraError(FuguError, ImportError):
     """A feature needs a package that is not installed.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-import secrets
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fugu.core.config import merge
+from fugu.core.config import merge, read_toml
 from fugu.core.errors import UsageError
+from fugu.core.files import read_text
+from fugu.core.writing import write_whole
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -44,9 +45,7 @@ def write_table(path: Path, table: str, values: Mapping[str, Any]) -> None:
     Raises:
         UsageError: The file is no TOML, or has the table in a form that cannot be edited.
     """
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fresh.write_text(_edited(path, table, values))
-    fresh.replace(path)
+    write_whole(path, _edited(path, table, values))
 
 
 def check_table(path: Path, table: str, keys: Iterable[str]) -> None:
@@ -55,11 +54,8 @@ def check_table(path: Path, table: str, keys: Iterable[str]) -> None:
 
 
 def _edited(path: Path, table: str, values: Mapping[str, Any]) -> str:
-    before = path.read_text() if path.exists() else ""
-    try:
-        wanted = merge(tomllib.loads(before), {table: values})
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"config: given {str(path)!r}, which is no TOML: {error}.") from None
+    wanted = merge(read_toml(path) if path.exists() else {}, {table: values})
+    before = read_text(path) if path.exists() else ""
     after = edit_table(before, table, values)
     try:
         found = merge(tomllib.loads(after))
@@ -122,5 +118,7 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str | Path):
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):
+            raise UsageError(f"toml: given {str(value)!r:.80}; allowed: whole characters.")
         return json.dumps(str(value), ensure_ascii=False)
     raise UsageError(f"toml: given a {type(value).__name__}; allowed: numbers, texts, lists.")

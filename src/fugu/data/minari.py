@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from fugu.core.errors import MissingExtraError, UsageError
-from fugu.data.offline import Dataset, DatasetWriter, Episode
+from fugu.core.errors import FuguError, MissingExtraError, UsageError
+from fugu.data.offline import Dataset, DatasetError, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout
 
@@ -44,13 +45,32 @@ def import_minari(
     minari = _package("minari")
     path = Path(source)
     is_folder = (path / "metadata.json").is_file()
-    try:
+    with _explaining(source):
         found = minari.MinariDataset(path) if is_folder else minari.load_dataset(str(source))
+        return _copy(found, Path(folder), group, env)
+
+
+@contextmanager
+def _explaining(source: str | Path) -> Iterator[None]:
+    """Errors of ours for what Minari, HDF5 or JSON say of files that are not as they should be."""
+    try:
+        yield
+    except FuguError:
+        raise
     except FileNotFoundError:
         raise UsageError(
             f"minari: given {str(source)!r}; allowed: the id of a dataset on this machine, or the "
             f"folder of its data. Download it with: minari download {source}"
         ) from None
+    except Exception as error:
+        raise DatasetError(
+            f"minari: given {str(source)!r}, which cannot be read ({type(error).__name__}: "
+            f"{error!s:.500}); allowed: a dataset as Minari writes it. Download it anew."
+        ) from error
+
+
+def _copy(found: Any, folder: Path, group: AgentGroup | None, env: str | None) -> Dataset:
+    """The episodes of an open Minari dataset, as a dataset of ours."""
     if group is None:
         layouts = Layout.of(found.observation_space), Layout.of(found.action_space)
         group = AgentGroup(NAME, (0,), *layouts)

@@ -8,8 +8,8 @@ and is cut off by the next one.
 
 from __future__ import annotations
 
+import math
 import os
-import secrets
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 import fugu
 from fugu.core.errors import FuguError, UsageError
+from fugu.core.files import check_file, read_bytes
+from fugu.core.writing import write_whole
 from fugu.envs.contract import AgentGroup
 from fugu.envs.masks import mask_heads
 from fugu.spaces import Layout
@@ -91,14 +93,16 @@ class Dataset:
         self.folder = Path(folder)
         self.metadata = read_metadata(self.folder)
         count, steps = int(self.metadata["episodes"]), int(self.metadata["steps"])
-        self._table = _map(self.folder / EPISODES, count)
+        kinds = _kinds(self.folder, self.metadata)
+        self._table = _map(self.folder / EPISODES, count, (EPISODE, ()))
         if zlib.crc32(self._table.tobytes()) != self.metadata["checksum"]:
             raise DatasetError(f"{self.folder / EPISODES}: its checksum is wrong. Record it anew.")
+        _check_table(self.folder / EPISODES, self._table, steps)
         self.starts: NDArray[np.int64] = np.array(self._table["start"])
         self.lengths: NDArray[np.int64] = np.array(self._table["length"])
         self.returns: NDArray[np.float64] = np.array(self._table["return"])
         rows = {name: steps + count if name == "observations" else steps for name in ARRAYS}
-        maps = {name: _map(self.folder / f"{name}.npy", rows[name]) for name in ARRAYS}
+        maps = {name: _map(self.folder / f"{name}.npy", rows[name], kinds[name]) for name in ARRAYS}
         self.observations, self.actions = maps["observations"], maps["actions"]
         self.rewards: NDArray[np.float32] = maps["rewards"]
         self.terminations: NDArray[np.bool_] = maps["terminations"]
@@ -191,7 +195,7 @@ class DatasetWriter:
         self._pending: list[Episode] = []
         self._pending_bytes = 0
         self.keep(self.episodes)
-        _write_whole(self.folder / METADATA, self._metadata)
+        write_whole(self.folder / METADATA, values.dump(self._metadata))
 
     @property
     def episodes(self) -> int:
@@ -228,10 +232,11 @@ class DatasetWriter:
             line["return"], line["checksum"] = total, episode.checksum
             steps += len(episode)
         for name, column in self._columns.items():
-            column.append([getattr(episode, name) for episode in self._pending])
-        self._lines.append([lines])
-        self._pending, self._pending_bytes = [], 0
+            first = int(self._metadata["steps"]) + (self.episodes if name == "observations" else 0)
+            column.append([getattr(episode, name) for episode in self._pending], first)
+        self._lines.append([lines], self.episodes)
         self._tell(self.episodes + len(lines), steps)
+        self._pending, self._pending_bytes = [], 0
 
     def keep(self, episodes: int) -> None:
         """Only the first so many; whatever stands beyond them is cut off.
@@ -241,8 +246,8 @@ class DatasetWriter:
         if not 0 <= episodes <= self.episodes:
             raise UsageError(f"keep: given {episodes}; allowed: 0 to {self.episodes}.")
         lines = self._lines.read(self.episodes)
-        lengths = lines["length"][:episodes]
-        steps = int(lengths.sum())
+        _check_table(self.folder / EPISODES, lines, int(self._metadata["steps"]))
+        steps = int(lines["length"][:episodes].sum())
         if episodes < self.episodes:  # first they no longer count, then they are gone
             self._tell(episodes, steps)
         for name, column in self._columns.items():
@@ -264,13 +269,14 @@ class DatasetWriter:
     def _tell(self, episodes: int, steps: int) -> None:
         """Replace the metadata, in one rename."""
         lines = self._lines.read(episodes)
-        self._metadata |= {
+        told = self._metadata | {
             "episodes": episodes,
             "steps": steps,
             "checksum": zlib.crc32(lines.tobytes()),
             "statistics": statistics(lines["return"], lines["length"]),
         }
-        _write_whole(self.folder / METADATA, self._metadata)
+        write_whole(self.folder / METADATA, values.dump(told))
+        self._metadata = told
 
 
 def statistics(returns: NDArray[Any], lengths: NDArray[Any]) -> dict[str, float]:
@@ -294,20 +300,43 @@ def statistics(returns: NDArray[Any], lengths: NDArray[Any]) -> dict[str, float]
 def read_metadata(folder: Path) -> dict[str, Any]:
     """What a dataset's folder says of itself."""
     try:
-        found = values.load((folder / METADATA).read_bytes())
+        found = values.load(read_bytes(folder / METADATA))
     except FileNotFoundError:
         raise DatasetError(
             f"data: given {str(folder)!r}, which holds no dataset; allowed: a folder that `fugu "
             "record ENV --data FOLDER` wrote."
         ) from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise DatasetError(f"{folder / METADATA}: it is no JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise DatasetError(f"{folder / METADATA}: it holds no object. Record it anew.")
     if found.get("format") != FORMAT:
         raise DatasetError(
-            f"{folder}: given a dataset of format {found.get('format')}; allowed: {FORMAT}. A "
-            "newer fugu wrote it."
+            f"{folder}: given a dataset of format {found.get('format')!r:.80}; allowed: {FORMAT}. "
+            "A newer fugu wrote it."
         )
-    return dict(found)
+    for name, kind in _METADATA.items():
+        given = found.get(name)
+        if not isinstance(given, kind) or (isinstance(given, int) and not 0 <= given < 1 << 48):
+            raise DatasetError(
+                f"{folder / METADATA}: given {name} of {given!r:.80}; allowed: "
+                f"{'a count' if kind is int else f'a {kind.__name__}'}. Record it anew."
+            )
+    return found
+
+
+# What a dataset's metadata has at least.
+_METADATA: dict[str, type] = {
+    "env": str,
+    "env_kwargs": dict,
+    "observations": dict,
+    "actions": dict,
+    "choices": list,
+    "episodes": int,
+    "steps": int,
+    "checksum": int,
+    "statistics": dict,
+}
 
 
 def group_folders(folder: str | Path, groups: Sequence[AgentGroup]) -> list[Path]:
@@ -321,24 +350,26 @@ class _Column:
 
     def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.path, self.dtype, self.shape = path, dtype, shape
+        if path.is_symlink():
+            raise DatasetError(
+                f"{path}: it is a link, and would be written through. Copy the data."
+            )
         if not path.exists():
             path.touch()
-        self._file = path.open("r+b")
+        try:
+            check_file(path)
+            self._file = path.open("r+b")
+        except OSError as error:
+            raise DatasetError(f"{path}: it cannot be written: {error.strerror}.") from None
         if not path.stat().st_size:
             self._write_header(0)
-        self._file.seek(0)
-        npy.read_magic(self._file)
-        found = npy.read_array_header_1_0(self._file)
-        self._offset, self._rows = self._file.tell(), int(found[0][0])
-        if found[0][1:] != shape or found[2] != dtype:
-            raise DatasetError(
-                f"{path}: given {found[2]} of shape {found[0]}; allowed: {dtype} of shape "
-                f"(rows, {', '.join(map(str, shape))})."
-            )
+        self._offset = _read_header(path, (dtype, shape))
+        self._rows = 0
         self._bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))  # of a row
 
-    def append(self, arrays: Sequence[NDArray[Any]]) -> None:
-        """Rows, that are on the disk when this returns."""
+    def append(self, arrays: Sequence[NDArray[Any]], first: int) -> None:
+        """Rows from `first` on, that are on the disk when this returns; they may be given anew."""
+        self._rows = first
         self._file.seek(self._offset + self._rows * self._bytes)
         for array in arrays:
             self._file.write(np.ascontiguousarray(array, self.dtype).tobytes())
@@ -348,15 +379,15 @@ class _Column:
     def cut(self, rows: int) -> None:
         """Leave only the first so many; the file may hold more, or fewer if it was damaged."""
         if os.fstat(self._file.fileno()).st_size < self._offset + rows * self._bytes:
-            raise DatasetError(
-                f"{self.path}: it is shorter than its metadata says. Record it anew."
-            )
+            raise _too_short(self.path)
         self._file.truncate(self._offset + rows * self._bytes)
         self._rows = rows
         self._settle()
 
     def read(self, rows: int) -> NDArray[Any]:
         """The first rows."""
+        if os.fstat(self._file.fileno()).st_size < self._offset + rows * self._bytes:
+            raise _too_short(self.path)
         self._file.seek(self._offset)
         raw = self._file.read(rows * self._bytes)
         return np.frombuffer(raw, self.dtype).reshape(-1, *self.shape)
@@ -379,22 +410,71 @@ class _Column:
         self._file.flush()
 
 
-def _map(path: Path, rows: int) -> NDArray[Any]:
-    """The first rows of a .npy file, mapped and not read; its header may count more, or fewer."""
+Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a column: its dtype, and the shape of a row
+
+
+def _kinds(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Kind]:
+    """Of all columns of a dataset."""
+    found: dict[str, Kind] = {
+        "rewards": (np.dtype(np.float32), ()),
+        "terminations": (np.dtype(np.bool_), ()),
+        "truncations": (np.dtype(np.bool_), ()),
+    }
+    for name in ("observations", "actions"):
+        dtype, size = metadata[name].get("dtype"), metadata[name].get("size")
+        plain = isinstance(dtype, str) and dtype in _DTYPES
+        if not plain or not isinstance(size, int) or not 0 <= size < 1 << 40:
+            raise DatasetError(
+                f"{folder / METADATA}: given {name} of {size!r:.80} times {dtype!r:.80}; allowed: "
+                "a count of plain numbers. Record it anew."
+            )
+        found[name] = (np.dtype(dtype), (int(size),))  # true is one, for Python
+    return found
+
+
+_DTYPES = {str(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
+
+
+def _read_header(path: Path, kind: Kind) -> int:
+    """Where the numbers of a .npy file begin; DatasetError if they are not of that kind."""
+    dtype, row = kind
     try:
+        check_file(path)
         with path.open("rb") as file:
             npy.read_magic(file)
-            shape, _, dtype = npy.read_array_header_1_0(file)
+            shape, _, found = npy.read_array_header_1_0(file)
             offset = file.tell()
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path}: it cannot be read: {error}. Record it anew.") from None
-    full = (rows, *shape[1:])
-    if not np.prod(full, dtype=np.int64):
-        return np.zeros(full, dtype)
-    try:
-        return np.memmap(path, dtype, "r", offset, full)
-    except ValueError:
-        raise DatasetError(f"{path}: it is shorter than its metadata says.") from None
+    except Exception as error:  # NumPy parses headers as Python, which fails in many ways
+        raise DatasetError(f"{path}: it cannot be read: {error!s:.500}. Record it anew.") from None
+    if shape[1:] != row or found != dtype:
+        raise DatasetError(
+            f"{path}: given {found} of shape {shape}; allowed: {dtype} of shape "
+            f"(rows, {', '.join(map(str, row))})."
+        )
+    return offset
+
+
+def _map(path: Path, rows: int, kind: Kind) -> NDArray[Any]:
+    """The first rows of a .npy file, mapped and not read; its header may count more, or fewer."""
+    offset, (dtype, row) = _read_header(path, kind), kind
+    size = rows * math.prod(row) * dtype.itemsize
+    if path.stat().st_size < offset + size:
+        raise _too_short(path)
+    if not size:
+        return np.zeros((rows, *row), dtype)
+    return np.memmap(path, dtype, "r", offset, (rows, *row))
+
+
+def _too_short(path: Path) -> DatasetError:
+    return DatasetError(f"{path}: it is shorter than its metadata says. Record it anew.")
+
+
+def _check_table(path: Path, table: NDArray[Any], steps: int) -> None:
+    """Raise DatasetError unless episodes stand one after another, and fill all steps."""
+    lengths, starts = table["length"], table["start"]
+    whole = bool((lengths >= 1).all() and (lengths <= steps).all())
+    if not whole or int(lengths.sum()) != steps or (starts != np.cumsum(lengths) - lengths).any():
+        raise DatasetError(f"{path}: its episodes are not one after another. Record it anew.")
 
 
 def _describe(group: AgentGroup) -> dict[str, Any]:
@@ -424,9 +504,9 @@ def _check_layouts(folder: Path, metadata: Mapping[str, Any], group: AgentGroup)
     own = _describe(group)
     for name in ("observations", "actions"):
         given, allowed = metadata[name], own[name]
-        if any(given[key] != allowed[key] for key in ("dtype", "size", "leaves")):
+        if any(given.get(key) != allowed[key] for key in ("dtype", "size", "leaves")):
             raise DatasetError(
-                f"{folder}: given data with {name} of {given['space']}; allowed: "
+                f"{folder}: given data with {name} of {given.get('space')!s:.500}; allowed: "
                 f"{allowed['space']}, as the environment has them."
             )
     if metadata["choices"] != own["choices"]:
@@ -443,12 +523,3 @@ def _check_empty(folder: Path) -> None:
             f"{folder}: given a folder with {taken[0]}.npy and no {METADATA}; allowed: a new "
             "folder, or a dataset's. Take another one."
         )
-
-
-def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with fresh.open("wb") as file:
-        file.write(values.dump(content))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

@@ -283,11 +283,22 @@ class Segments:
                 )
             mine[...] = state[name]
         self.observations.table.copy_(torch.from_numpy(seen))
-        self._row_of[:], self._length[:] = state["row_of"], state["length"]
+        rows = np.concatenate([state[name] for name in ("row_of", "free", "complete")])
+        length, whole = state["length"], np.arange(len(self.states))
+        if not np.array_equal(np.sort(rows), whole) or not _within(length, self.shape.horizon):
+            raise UsageError(  # native code writes where they say
+                "segments: given rows that are open, free or complete twice, or not at all, or "
+                f"longer than {self.shape.horizon}; allowed: each once. Use another checkpoint."
+            )
+        self._row_of[:], self._length[:] = state["row_of"], length
         self._waiting[:] = state["waiting"]
         if "episode_costs" in state:
             self.episode_costs.load_state_dict(state)
         self._free, self._complete = state["free"].tolist(), state["complete"].tolist()
+
+
+def _within(lengths: Ids, most: int) -> bool:
+    return bool((lengths >= 0).all() and (lengths <= most).all())
 
 
 def place(rows: Ids, times: Ids) -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from fugu.spaces import Layout
 if native.available:
     import fugu._native as _native
 
+LARGEST = sys.float_info.max
 BOX, DISCRETE, MULTI_DISCRETE = range(3)  # kinds of leaves, as fugu_env.h has them
 TYPES = tuple(map(np.dtype, ("uint8", "int8", "int16", "int32", "int64", "float32")))
 
@@ -41,10 +42,10 @@ class Setting:
     def check(self, value: Any) -> float:
         """The value as a number, or an error that says what is allowed."""
         kinds = int | float | np.integer | np.floating | bool | np.bool_
-        if isinstance(value, kinds) and math.isfinite(value):
+        is_number = isinstance(value, kinds)
+        if is_number and self.low <= value <= self.high and abs(value) <= LARGEST:
             number = float(value)
-            exact = not self.whole or number == int(number)
-            if exact and self.low <= number <= self.high:
+            if not self.whole or number == int(number):
                 return number
         kind = "a whole number" if self.whole else "a number"
         raise UsageError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from fugu import native
 
 SUFFIXES = (".so", ".dylib", ".dll")
+LONGEST = 100  # letters of a name
 # Tasks of programming have names like those of the problems that are not native.
 ALIASES = {"coding:brainf": "brainf", "coding:list-dsl": "list_dsl"}
 _KINDS = {
@@ -39,7 +40,7 @@ def names() -> list[str]:
 def find(name: str) -> str | None:
     """The path of an environment's library; None if there is none of that name."""
     name = ALIASES.get(name, name)
-    if name.isidentifier():
+    if name.isidentifier() and len(name) <= LONGEST:
         for suffix in SUFFIXES:
             path = folder() / f"{name}{suffix}"
             if path.is_file():

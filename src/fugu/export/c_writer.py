@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fugu.core.writing import write_together
 from fugu.export.c_actions import Acting
 from fugu.export.c_forward import Forward
 from fugu.export.c_loss import Loss, as_steps, measure, split
@@ -132,9 +133,13 @@ def write_c(
         forward.bytes + acting.bytes + sum(part.saved for part in (rounded or {}).values()),
         loss,
     )
-    report.header.write_text(_header(net, acting, report))
-    report.source.write_text(_source(forward, acting))
-    (place / FACTS).write_text(PolicyFacts.of(net).to_json() + "\n")
+    write_together(
+        {
+            report.header: _header(net, acting, report),
+            report.source: _source(forward, acting),
+            place / FACTS: PolicyFacts.of(net).to_json() + "\n",
+        }
+    )
     return report
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,15 +103,14 @@ def _info(name: str, dtype: Any, shape: Sequence[int], says: str) -> onnx.ValueI
 def save(model: onnx.ModelProto, path: Path, weights: Path | None) -> None:
     """Write a model, checked, whole or not at all; its weights into a file beside it, if named."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.stem}-{secrets.token_hex(4)}.onnx")
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{path.stem}-", dir=path.parent) as folder:
+        fresh = Path(folder) / path.name
         if weights is None:
             onnx.save(model, fresh)
         else:
-            weights.unlink(missing_ok=True)  # else it would be appended to
             options: Any = {"location": weights.name, "size_threshold": 1024}
             onnx.save(model, fresh, save_as_external_data=True, **options)
         onnx.checker.check_model(str(fresh), full_check=True)
+        if weights is not None:
+            os.replace(fresh.with_name(weights.name), weights)
         os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)

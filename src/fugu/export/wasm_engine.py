@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.writing import write_whole
 from fugu.export.c_building import build_wasm, check_sizes, sizes
 from fugu.export.c_writer import CReport, write_c
 from fugu.export.engine import PolicyFacts
@@ -134,9 +134,7 @@ def write_wasm(
         facts = PolicyFacts.of(net).to_json().encode()
         module = made.read_bytes() + _section(facts)
     place.parent.mkdir(parents=True, exist_ok=True)
-    new = place.with_name(f"{place.name}.new")
-    new.write_bytes(module)
-    os.replace(new, place)
+    write_whole(place, module)
     return report
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import DiskFullError, UsageError
+from fugu.core.writing import FULL
 from fugu.hub.contents import BESIDE, CHECKSUMS, RefusedError, check_names
 from fugu.hub.remote import HubPlace
 
@@ -115,13 +116,21 @@ class FolderPlace:
             check_names(self.name, self.sizes())
 
     def publish(self, files: Mapping[str, Path], message: str) -> str:
-        """Write the files, the checksums last: a run that is half written is not pulled."""
-        with self._writing():
+        """Copy all files, then put them in place, checksums last: no half of a run is pulled."""
+        with (
+            self._writing(),
+            tempfile.TemporaryDirectory(prefix=".new-", dir=self.folder) as fresh,
+        ):
+            for name, source in files.items():
+                target = Path(fresh) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
             stale = self.sizes().keys() - files.keys() - {*BESIDE}
             for name in sorted(stale | {CHECKSUMS}):
                 (self.folder / name).unlink(missing_ok=True)
             for name in sorted(files, key=lambda name: name == CHECKSUMS):
-                self._write(files[name], self.folder / name)
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(fresh) / name).replace(self.folder / name)
             self._drop_empty()
         return self.name
 
@@ -130,20 +139,15 @@ class FolderPlace:
         try:
             yield
         except OSError as error:
+            if error.errno in FULL:
+                raise DiskFullError(
+                    f"{error.strerror} for {self.name}",
+                    "What was shared there before is as it was. Free some space and push again.",
+                ) from error
             raise UsageError(
                 f"folder: given {self.name!r}, which cannot be written: {error}; allowed: a "
                 "folder that can."
             ) from error
-
-    @staticmethod
-    def _write(source: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        try:
-            shutil.copyfile(source, fresh)
-            fresh.replace(target)
-        finally:
-            fresh.unlink(missing_ok=True)
 
     def _drop_empty(self) -> None:
         for parent in ("checkpoints", "league"):

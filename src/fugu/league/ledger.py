@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 
-from fugu.core.errors import FuguError, UsageError
+from fugu.core.errors import DiskFullError, FuguError, UsageError
 from fugu.league.ratings import Rating, Tally
 
 SCHEMA = 1
 PATIENCE = 60.0  # seconds to wait for other writers
+MOST = 10**12  # games of two players, and steps
+_OTHERS = bytes.fromhex("d9d505f920a163d7")  # how a journal ends that names another file
+ROOM = 1 << 16  # bytes that SQLite needs beside what it writes
 TABLES = """
 CREATE TABLE players (
     id INTEGER PRIMARY KEY,
@@ -84,11 +91,13 @@ class Ledger:
         self.path = str(path)
         if self.path != ":memory:":
             Path(path).parent.mkdir(parents=True, exist_ok=True)
+            _check_files(self.path)
         try:
             self._base = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
             self._share()
             self._set_up()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self._tell_full(error)
             raise LedgerError(f"ledger {self.path}: {error}. Use another file.") from error
 
     def __enter__(self) -> Ledger:
@@ -108,16 +117,19 @@ class Ledger:
             try:
                 self._base.execute("PRAGMA journal_mode = WAL")
                 self._base.execute("PRAGMA foreign_keys = ON")
+                self._base.execute("PRAGMA trusted_schema = OFF")
                 return
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                if not busy or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
 
     def _set_up(self) -> None:
         with self._writing():
             (version,) = self._base.execute("PRAGMA user_version").fetchone()
-            if version == 0:
+            schema = _schema(self._base)
+            if version == 0 and not schema:
                 for statement in TABLES.split(";"):
                     self._base.execute(statement)
                 self._base.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -126,23 +138,63 @@ class Ledger:
                     f"ledger {self.path}: given schema version {version}; allowed: {SCHEMA}. Use "
                     "another file, or a newer fugu."
                 )
+            elif schema != _own_schema():
+                raise LedgerError(
+                    f"ledger {self.path}: given tables of something else; allowed: those of a "
+                    "league. Use another file."
+                )
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise LedgerError for what SQLite, or we, cannot read."""
+        try:
+            yield
+        except (sqlite3.Error, ArithmeticError, TypeError, ValueError) as error:
+            self._tell_full(error)
+            raise LedgerError(
+                f"ledger {self.path}: it holds what no league wrote ({error}). Use another file."
+            ) from error
+
+    def check(self) -> None:
+        """Read all of it; LedgerError if it is damaged."""
+        with self._reading():
+            (told,) = self._base.execute("PRAGMA integrity_check(1)").fetchone()
+            if told != "ok":
+                raise ValueError(told)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Alone among all writers; all of it counts, or nothing if something is raised."""
         try:
             self._base.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
+            self._tell_full(error)
             raise LedgerError(
                 f"ledger {self.path}: {error}, for {PATIENCE:g} s. Somebody else writes all the "
                 "time, or the file cannot be written."
             ) from error
         try:
             yield
-        except BaseException:
-            self._base.execute("ROLLBACK")
+            self._base.execute("COMMIT")
+        except BaseException as error:
+            if self._base.in_transaction:  # SQLite itself gives up some
+                with contextlib.suppress(sqlite3.Error):
+                    self._base.execute("ROLLBACK")
+            self._tell_full(error)
+            if isinstance(error, sqlite3.Error | OverflowError | UnicodeDecodeError):
+                raise LedgerError(f"ledger {self.path}: {error}. Use another file.") from error
             raise
-        self._base.execute("COMMIT")
+
+    def _tell_full(self, error: BaseException) -> None:
+        """Raise a DiskFullError where that is what SQLite means, in whatever words."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) or self.path == ":memory:":
+            return
+        if code == sqlite3.SQLITE_FULL or disk_usage(Path(self.path).parent).free < ROOM:
+            raise DiskFullError(
+                f"{error} for {self.path}",
+                "All that it held is safe. Free some space and begin again.",
+            ) from error
 
     # ------------------------------------------------------------------ players
 
@@ -191,15 +243,20 @@ class Ledger:
 
     def games(self) -> list[str]:
         """All games that anybody plays."""
-        rows = self._base.execute("SELECT DISTINCT game FROM players ORDER BY game")
-        return [str(game) for (game,) in rows]
+        with self._reading():
+            rows = self._base.execute("SELECT DISTINCT game FROM players ORDER BY game")
+            return [_text(game) for (game,) in rows]
 
     def players(self, game: str) -> list[Entry]:
         """All players of a game, in the order in which they were entered."""
-        rows = self._base.execute(
-            "SELECT id, name, run, step FROM players WHERE game = ? ORDER BY id", (game,)
-        )
-        return [Entry(*row) for row in rows]
+        with self._reading():
+            rows = self._base.execute(
+                "SELECT id, name, run, step FROM players WHERE game = ? ORDER BY id", (game,)
+            )
+            return [
+                Entry(_count(number), _text(name), run and _text(run), step and _count(step))
+                for number, name, run, step in rows
+            ]
 
     # ------------------------------------------------------------------ results
 
@@ -238,17 +295,20 @@ class Ledger:
 
     def tallies(self, game: str) -> list[Tally]:
         """All games of each two players together, the lower number first."""
-        rows = self._base.execute(
-            """
-            SELECT min(first, second), max(first, second),
-                   sum(CASE WHEN first < second THEN wins ELSE losses END), sum(draws),
-                   sum(CASE WHEN first < second THEN losses ELSE wins END)
-            FROM results JOIN players ON players.id = results.first
-            WHERE players.game = ? GROUP BY 1, 2 ORDER BY 1, 2
-            """,
-            (game,),
-        )
-        return [Tally(*row) for row in rows]
+        with self._reading():
+            rows = self._base.execute(
+                """
+                SELECT min(first, second), max(first, second),
+                       sum(CASE WHEN first < second THEN wins ELSE losses END), sum(draws),
+                       sum(CASE WHEN first < second THEN losses ELSE wins END)
+                FROM results JOIN players ON players.id = results.first
+                JOIN players AS others ON others.id = results.second
+                WHERE players.game = ?1 AND others.game = ?1 AND first <> second
+                GROUP BY 1, 2 ORDER BY 1, 2
+                """,
+                (game,),
+            )
+            return [Tally(*map(_count, row)) for row in rows]
 
     # ------------------------------------------------------------------ ratings
 
@@ -272,3 +332,59 @@ class Ledger:
 
 class LedgerError(FuguError, RuntimeError):
     """A ledger that cannot be read or written."""
+
+
+def _check_files(path: str) -> None:
+    """Raise LedgerError for what SQLite would take for its own and is not.
+
+    It writes through links, and deletes a file that a journal says belongs to it.
+    """
+    for name in (path, *(f"{path}{ending}" for ending in ("-wal", "-shm", "-journal"))):
+        try:
+            linked = name == path and os.path.exists(path)  # somebody's own shared file
+            mode = (os.stat(name) if linked else os.lstat(name)).st_mode
+            fine = stat.S_ISREG(mode) and not (name != path and _names_others(name))
+        except FileNotFoundError:
+            continue
+        if not fine:
+            raise LedgerError(
+                f"ledger {path}: given {name!r}, which is no ordinary file of its own; allowed: "
+                "those that SQLite made. Use another file, or delete that one."
+            )
+
+
+def _names_others(name: str) -> bool:
+    """Whether a journal ends with the name of another file."""
+    with open(name, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - len(_OTHERS)))
+        return name.endswith("-journal") and file.read() == _OTHERS
+
+
+def _schema(base: sqlite3.Connection) -> set[tuple[str, ...]]:
+    """What a database is made of, beside what SQLite keeps for itself."""
+    rows = base.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+    return {
+        (str(kind), str(name), str(table), " ".join(str(sql).split()))
+        for kind, name, table, sql in rows
+        if not str(name).startswith("sqlite_")
+    }
+
+
+@functools.cache
+def _own_schema() -> set[tuple[str, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        base.executescript(TABLES)
+        return _schema(base)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.40} is no name")
+    return value
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value <= MOST:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value

@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fugu.league.ledger import Ledger
+from fugu.core.errors import UsageError
+from fugu.league.ledger import Ledger, LedgerError
 from fugu.league.ratings import Rating, Tally, elo_ratings, has_open_skill, open_skill_ratings
 from fugu.track.picture import COLOURS, check_picture
 
 WIDTH = 32  # of intervals in a terminal
+MOST = 4096  # players that are rated together: it takes their square of memory
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,13 @@ def rate(ledger: Ledger, game: str) -> list[Standing]:
     played = {player for tally in tallies for player in (tally.first, tally.second)}
     entries = [entry for entry in ledger.players(game) if entry.number in played]
     numbers = [entry.number for entry in entries]
+    if len(numbers) < len(played):
+        raise LedgerError(
+            f"ledger {ledger.path}: it holds games of players that it does not list. Use another "
+            "file."
+        )
+    if len(numbers) > MOST:
+        raise UsageError(f"rank: given {len(numbers):,} players of {game!r}; allowed: {MOST:,}.")
     elo = elo_ratings(numbers, tallies)
     skill = open_skill_ratings(numbers, tallies) if has_open_skill() else {}
     counts = {number: _counts(number, tallies) for number in numbers}
@@ -82,7 +91,7 @@ def _counts(player: int, tallies: Sequence[Tally]) -> tuple[int, int, int]:
 
 def show(standings: Sequence[Standing], game: str, console: Console | None = None) -> None:
     """Print the table, with the intervals of all Elo ratings on one scale."""
-    table = Table(title=game, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(game), title_justify="left", box=None, pad_edge=False)
     table.add_column("#", justify="right")
     table.add_column("player", overflow="fold")
     for name in ("Elo", "± 95 %", "OpenSkill", "± 95 %", "games", "won", "drawn", "lost"):

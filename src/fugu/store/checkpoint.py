@@ -7,6 +7,7 @@ killed just then.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -14,7 +15,7 @@ import platform
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
+from fugu.core.files import read_bytes
 from fugu.store import values
 from fugu.store.migrations import MIGRATIONS, SCHEMA, Document, Tensors, migrate
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     import torch
 
 STATE, CHECKSUMS, ENDING = "state.json", "checksums.json", ".safetensors"
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_NAME = re.compile(r"\w[\w.-]*")  # of a file of tensors, without its ending
+_FILE = re.compile(_NAME.pattern + re.escape(ENDING))
 
 
 class CheckpointError(FuguError, RuntimeError):
@@ -127,6 +132,21 @@ def verify_checkpoint(folder: Path) -> None:
     _current(place, _verified(place, None)[STATE], {})
 
 
+@contextlib.contextmanager
+def refuses_misfits(whose: str) -> Iterator[None]:
+    """Raise UsageError where a checkpoint is whole, but not of what it is loaded into."""
+    try:
+        yield
+    except FuguError:
+        raise
+    except _MISFITS as error:
+        reason = f"{type(error).__name__}: {error}"[:500]
+        raise UsageError(
+            f"checkpoint: given one that does not fit {whose} ({reason}); allowed: one of the same "
+            "environment and settings. Use another checkpoint."
+        ) from error
+
+
 def replaced(folder: Path) -> Path:
     """Where a checkpoint of that name stands while another takes its place."""
     return folder.with_name(f".{folder.name}.old")
@@ -134,7 +154,7 @@ def replaced(folder: Path) -> Path:
 
 def _pack(name: str, group: Mapping[str, Any]) -> bytes:
     """The bytes of one file of tensors."""
-    if not re.fullmatch(r"\w[\w.-]*", name):
+    if not _NAME.fullmatch(name):
         raise UsageError(f"tensors: given the file {name!r}; allowed: letters, digits, _ . and -.")
     torch, safetensors = _libraries_of_tensors()
     plain: dict[str, Any] = {}
@@ -230,7 +250,7 @@ def _place(folder: Path) -> Path:
 def _verified(folder: Path, names: tuple[str, ...] | None) -> dict[str, bytes]:
     """The files of those names, by default all, each with the checksum it was written with."""
     try:
-        sums = values.load((folder / CHECKSUMS).read_bytes())
+        sums = values.load(read_bytes(folder / CHECKSUMS))
     except FileNotFoundError:
         reason = "it is missing; this is no checkpoint of fugu"
         raise CheckpointError(folder, CHECKSUMS, reason) from None
@@ -238,13 +258,16 @@ def _verified(folder: Path, names: tuple[str, ...] | None) -> dict[str, bytes]:
         raise CheckpointError(folder, CHECKSUMS, f"it cannot be read: {error}") from error
     if not isinstance(sums, dict) or STATE not in sums:
         raise CheckpointError(folder, CHECKSUMS, f"it does not name {STATE}")
+    for name in sums:
+        if name != STATE and not _FILE.fullmatch(name):
+            raise CheckpointError(folder, CHECKSUMS, f"it names {name!r}, which no checkpoint has")
     for path in folder.iterdir():
         if path.name not in sums and path.suffix == ENDING:
             raise CheckpointError(folder, path.name, f"{CHECKSUMS} does not name it")
     contents = {}
     for name in sums if names is None else names:
         try:
-            contents[name] = (folder / Path(name).name).read_bytes()
+            contents[name] = read_bytes(folder / name)
         except OSError as error:
             raise CheckpointError(folder, name, f"it cannot be read: {error.strerror}") from error
         if hashlib.sha256(contents[name]).hexdigest() != sums[name]:

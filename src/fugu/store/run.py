@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
-import json
 import logging
 import os
 import re
@@ -11,13 +11,15 @@ import secrets
 import shutil
 import socket
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fugu.core.config import read_toml
 from fugu.core.errors import UsageError
+from fugu.core.files import read_bytes
 from fugu.core.machine import is_running
+from fugu.core.writing import write_whole
 from fugu.store import values
 from fugu.store.checkpoint import (
     CheckpointError,
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fugu.store")
 
-_STEP = re.compile(r"\.?(step_(\d+))(\.old)?")
+_STEP = re.compile(r"\.?(step_(\d{1,18}))(\.old)?")
+_LATEST = 2**35  # seconds since 1970, to the year 3058: no clock shows more
 
 
 class Run:
@@ -69,19 +72,28 @@ class Run:
                 "but not 'latest'."
             )
         folder = Path(root) / chosen
+        taken = UsageError(
+            f"run: given the name {chosen!r}, which is taken in {root}; allowed: a new name. "
+            "Resume that run, or leave the name out."
+        )
+        if folder.exists():
+            raise taken
+        _bury_halves(folder)
+        # Under another name until it is whole: a kill leaves no run without settings.
+        token = f"{os.getpid()}-{secrets.token_hex(4)}"
+        fresh = cls(folder.with_name(f".{chosen}.new-{token}"))
+        fresh.folder.mkdir(parents=True)
         try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            raise UsageError(
-                f"run: given the name {chosen!r}, which is taken in {root}; allowed: a new name. "
-                "Resume that run, or leave the name out."
-            ) from None
-        _write(folder / "run.json", {"env": env, "created": time.time()})
-        run = cls(folder)
-        run.mark("running")
-        if config is not None:
-            run.write_config(config)
-        return run
+            _write(fresh.folder / "run.json", {"env": env, "created": time.time()})
+            fresh.mark("running")
+            if config is not None:
+                fresh.write_config(config)
+            fresh.folder.rename(folder)
+        except OSError as error:
+            raise (taken if error.errno in (errno.ENOTEMPTY, errno.EEXIST) else error) from None
+        finally:
+            shutil.rmtree(fresh.folder, ignore_errors=True)
+        return cls(folder)
 
     @staticmethod
     def new_name(env: str) -> str:
@@ -103,7 +115,8 @@ class Run:
         """All runs of a folder, oldest first."""
         if not Path(root).is_dir():
             return []
-        runs = [cls(folder) for folder in Path(root).iterdir() if is_run(folder)]
+        folders = [path for path in Path(root).iterdir() if not path.name.startswith(".")]
+        runs = [cls(folder) for folder in folders if is_run(folder)]
         return sorted(runs, key=lambda run: (run.created, run.name))
 
     @property
@@ -120,7 +133,9 @@ class Run:
     def created(self) -> float:
         """When it began, in seconds since 1970."""
         given = _read(self.folder / "run.json").get("created")
-        return float(given) if given is not None else self.folder.stat().st_mtime
+        if isinstance(given, int | float) and abs(given) < _LATEST:
+            return float(given)
+        return self.folder.stat().st_mtime
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -148,7 +163,7 @@ class Run:
         """Its settings, from `config.json` or `config.toml`; empty if there is neither."""
         path = self.folder / "config.toml"
         if path.is_file():
-            return tomllib.loads(path.read_text())
+            return read_toml(path)
         return _read(self.folder / "config.json")
 
     def write_config(self, config: Mapping[str, Any]) -> None:
@@ -172,7 +187,7 @@ class Run:
         facts = _read(self.folder / "status.json")
         status = str(facts.get("status", "unknown"))
         here = facts.get("host") == socket.gethostname()
-        return "killed" if status == "running" and here and _gone(facts["process"]) else status
+        return "killed" if status == "running" and here and _gone(_process(facts)) else status
 
     @property
     def alive(self) -> bool:
@@ -183,7 +198,7 @@ class Run:
     @property
     def process(self) -> int:
         """The process that trains it, or did last; 0 if nobody said."""
-        return int(_read(self.folder / "status.json").get("process", 0))
+        return _process(_read(self.folder / "status.json"))
 
     def save(
         self,
@@ -253,7 +268,9 @@ class Run:
         return doomed
 
     def _bury_leftovers(self) -> None:
-        """What killed saves left: halves of new ones, and old ones that were replaced."""
+        """What killed saves left: halves of new files, and old ones that were replaced."""
+        for path in self.folder.glob(".*.json.*"):
+            path.unlink(missing_ok=True)
         for path in self.checkpoints_folder.glob(".step_*.new-*"):
             shutil.rmtree(path, ignore_errors=True)
         for path in self.checkpoints():
@@ -279,23 +296,34 @@ def _score(path: Path) -> float | None:
     return float(score) if isinstance(score, int | float) and score == score else None
 
 
+def _bury_halves(folder: Path) -> None:
+    """Delete what processes left that were killed while they made this run's folder."""
+    for path in folder.parent.glob(f".{folder.name}.new-*"):
+        match = re.search(r"\.new-(\d{1,9})-\w+$", path.name)
+        if match and _gone(int(match[1])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _process(facts: Mapping[str, Any]) -> int:
+    """Who marked a run; 0 if that is nobody's number."""
+    found = facts.get("process")
+    return found if isinstance(found, int) and 0 < found < 1 << 31 else 0
+
+
 def _gone(process: int) -> bool:
     return os.name == "posix" and not is_running(process)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fresh.write_bytes(values.dump(content))
-    fresh.replace(path)
+    write_whole(path, values.dump(content))
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A JSON file's object; an empty one if there is none."""
     try:
-        found = values.load(path.read_bytes())
+        found = values.load(read_bytes(path))
     except FileNotFoundError:
         return {}
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path}: it is no JSON: {error}. Restore or delete it.") from None
     return found if isinstance(found, dict) else {}

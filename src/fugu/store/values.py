@@ -18,12 +18,22 @@ def dump(document: Mapping[str, Any]) -> bytes:
     >>> load(dump({"best": float("-inf"), "steps": (1, 2)}))
     {'best': -inf, 'steps': [1, 2]}
     """
-    return (json.dumps(_plain(document, ""), indent=1, allow_nan=False) + "\n").encode()
+    try:
+        plain = _plain(document, "")
+        return (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode()
+    except RecursionError:
+        raise UsageError("given what is nested too deeply; allowed: some levels.") from None
 
 
 def load(text: bytes) -> Any:
     """What `dump` was given, with lists for tuples; ValueError for what is no JSON."""
-    return json.loads(text, object_hook=_restore)
+    try:
+        found = json.loads(text, object_hook=_restore)
+        if b"\\u" in text:  # half a character of two, which nothing can show or write
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _plain(value: Any, path: str) -> Any:
@@ -49,4 +59,8 @@ def _refused(path: str, given: str, allowed: str) -> UsageError:
 
 
 def _restore(entry: dict[str, Any]) -> Any:
-    return float(entry[_FLOAT]) if entry.keys() == {_FLOAT} else entry
+    if entry.keys() != {_FLOAT}:
+        return entry
+    if not isinstance(entry[_FLOAT], str):
+        raise ValueError(f"given {_FLOAT} with no text; allowed: a number's")
+    return float(entry[_FLOAT])

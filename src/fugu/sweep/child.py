@@ -5,6 +5,7 @@ The first line of its input says what to train; the input stays open as long as 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,17 +13,25 @@ import sys
 import threading
 from typing import Any
 
-from fugu.core.errors import FuguError
+from fugu.core.errors import DiskFullError, FuguError
 from fugu.store.run import Run
+from fugu.sweep.trials import NO_ROOM
 from fugu.training.session import resume, train
 
 
 def main() -> int:
-    """Train as told; 0 if it went to its end, 128 and a signal's number if one stopped it."""
+    """Train as told; 0 if it went to its end, 128 and a signal's number if one stopped it.
+
+    74 (EX_IOERR of sysexits.h) if the disk is full.
+    """
     told = json.loads(_first_line())
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
         return _train(told)
+    except DiskFullError as error:
+        with contextlib.suppress(OSError):  # its log may be on the same disk
+            os.write(2, f"fugu: {error}\n".encode())
+        os._exit(NO_ROOM)  # Python would try to write what is left, and take another status
     except FuguError as error:
         print(f"fugu: {error}", file=sys.stderr, flush=True)
         return 1

@@ -24,7 +24,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from fugu.core.config import to_tree
-from fugu.core.errors import FuguError
+from fugu.core.errors import DiskFullError, FuguError
 from fugu.store.run import Run
 from fugu.sweep.curves import TrialCurve
 from fugu.sweep.owners import BEAT, OWNER, Watch, this_owner
@@ -32,7 +32,8 @@ from fugu.sweep.plan import Plan
 from fugu.sweep.pruning import falls_behind
 from fugu.sweep.sampler import CUT_OFF
 from fugu.sweep.showing import View
-from fugu.sweep.trials import Launcher, Look, RunningTrial, TrialTask
+from fugu.sweep.storage import full_disk_advice
+from fugu.sweep.trials import NO_ROOM, Launcher, Look, RunningTrial, TrialTask
 
 POLL_SECONDS = 0.3
 GRACE_SECONDS = 30.0  # for a trial that was asked to end
@@ -108,6 +109,7 @@ class Conductor:
 
         Raises:
             SweepError: All of the first trials failed.
+            DiskFullError: There is no room for a trial, or for what came of it.
         """
         with self._stops_on_signals():
             try:
@@ -215,6 +217,10 @@ class Conductor:
         del self._live[live.trial.number]
         score, cost = live.curve.score, self._cost(live.curve)
         pruned = live.stopped is not None and look.status in (-signal.SIGTERM, -signal.SIGKILL)
+        if look.status == NO_ROOM:
+            if self._bury(live.trial.number, "the disk was full"):
+                self._retry_stopped(live.trial.number)
+            raise DiskFullError("so says a trial", full_disk_advice(self._folder))
         if look.lost:
             if self._bury(live.trial.number, look.reason):
                 self._retry(self._frozen(live.trial.number))
@@ -287,8 +293,9 @@ class Conductor:
         while waiting and time.monotonic() < deadline:
             waiting = [live for live in waiting if live.running.look().status is None]
             time.sleep(POLL_SECONDS if waiting else 0.0)
-        for number, live in self._live.items():
+        for live in self._live.values():
             live.running.end()
+        for number in self._live:
             if self._bury(number, "its sweep was stopped"):
                 self._retry_stopped(number)
         self._live = {}

@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from fugu.core.config import Tree, merge
 from fugu.core.toml import dump_toml
+from fugu.core.writing import write_whole
 from fugu.sweep.conductor import counted
 from fugu.sweep.plan import Plan
 from fugu.sweep.showing import front_trials
@@ -77,7 +78,7 @@ def write_report(plan: Plan, study: Study, folder: Path) -> SweepReport:
         folder=str(folder),
     )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(asdict(report), indent=2) + "\n")
+    write_whole(folder / "report.json", json.dumps(asdict(report), indent=2) + "\n")
     for trial in front:
         _write_settings(plan, trial, folder / "front" / f"trial-{trial.number:04d}.toml")
     if best is not None:
@@ -173,4 +174,4 @@ def _write_settings(plan: Plan, trial: FrozenTrial, path: Path) -> None:
         f"{plan.search.cost} {cost:.6g}.\n"
         f"# fugu train {plan.env} --config {path.name}\n"
     )
-    path.write_text(head + dump_toml(best_settings(plan, trial)))
+    write_whole(path, head + dump_toml(best_settings(plan, trial)))

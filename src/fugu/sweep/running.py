@@ -15,6 +15,7 @@ from optuna.study import Study
 
 from fugu.core.config import Tree, to_tree
 from fugu.core.errors import UsageError
+from fugu.core.writing import tells_full_disk, write_whole
 from fugu.store.run import Run
 from fugu.sweep.conductor import Conductor
 from fugu.sweep.plan import Plan, SearchConfig
@@ -23,7 +24,13 @@ from fugu.sweep.report import SweepReport, write_report
 from fugu.sweep.sampler import make_sampler
 from fugu.sweep.showing import View
 from fugu.sweep.space import make_space
-from fugu.sweep.storage import JOURNAL, create_study, load_study, open_storage
+from fugu.sweep.storage import (
+    JOURNAL,
+    create_study,
+    full_disk_advice,
+    load_study,
+    open_storage,
+)
 from fugu.sweep.trials import LocalTrial
 from fugu.training.config import resolve_config
 
@@ -169,7 +176,7 @@ def _run(plan: Plan, study: Study, storage: BaseStorage, folder: Path, place: Pl
     launch = (
         LocalTrial if place.cluster is None else ray_launcher(place.ray_address, place.ray_cpus)
     )
-    with View(plan, place.show) as view:
+    with tells_full_disk(lambda: full_disk_advice(folder)), View(plan, place.show) as view:
         conductor = Conductor(
             plan,
             study,
@@ -222,4 +229,4 @@ def _write_place(folder: Path, name: str, url: str | None) -> None:
     if path.exists():
         return
     kept = url if url is None or not re.search(r"://[^/@]*:[^/@]*@", url) else None
-    path.write_text(json.dumps({"name": name, "storage": kept}) + "\n")
+    write_whole(path, json.dumps({"name": name, "storage": kept}) + "\n")

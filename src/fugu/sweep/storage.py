@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.storages.journal._file import get_lock_file
 from optuna.study import Study, StudyDirection
 
 from fugu.core.errors import UsageError
+from fugu.core.writing import tells_full_disk
 from fugu.sweep.plan import Plan
 
 JOURNAL = "journal.log"
@@ -24,7 +29,7 @@ def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
         path = str((folder / JOURNAL).resolve())
         lock = JournalFileOpenLock(path)
         mend_journal(Path(path), lock)
-        return JournalStorage(JournalFileBackend(path, lock_obj=lock))
+        return JournalStorage(Journal(path, lock_obj=lock))
     try:
         return RDBStorage(url)
     except Exception as error:  # of whatever driver the URL names
@@ -33,6 +38,32 @@ def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
             f"storage: given {url!r}, which cannot be opened ({line}); allowed: a URL that Optuna "
             "takes, such as sqlite:///sweep.db or postgresql://user@host/name."
         ) from None
+
+
+def full_disk_advice(folder: Path) -> str:
+    """How to go on with the sweep of a folder."""
+    return f"All that came of trials is safe. Free some space, then: fugu sweep --resume {folder}"
+
+
+class Journal(JournalFileBackend):
+    """Optuna's journal on disks that may be full."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append lines; a half that there was no room for is cut off: others may follow."""
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        folder = Path(self._file_path).parent
+        with tells_full_disk(lambda: full_disk_advice(folder)), get_lock_file(self._lock):
+            handle = os.open(self._file_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            size = os.fstat(handle).st_size
+            try:
+                while lines:
+                    lines = lines[os.write(handle, lines) :]
+                os.fsync(handle)
+            except OSError:
+                os.ftruncate(handle, size)
+                raise
+            finally:
+                os.close(handle)
 
 
 def mend_journal(path: Path, lock: JournalFileOpenLock) -> bool:

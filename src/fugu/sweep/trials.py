@@ -18,6 +18,8 @@ from fugu.core.config import Tree
 from fugu.sweep.curves import Tail
 from fugu.track.jsonl import read_metrics
 
+NO_ROOM = 74  # the exit status of a trial whose disk is full
+
 
 @dataclass(frozen=True)
 class TrialTask:

@@ -75,10 +75,17 @@ def parse_metrics(line: bytes) -> dict[str, float | None] | None:
     """One line of a file of metrics; None if it is broken."""
     try:
         entry = json.loads(line)
-    except ValueError:
+        "".join(entry).encode()  # names that cannot be shown
+    except (ValueError, TypeError, RecursionError):
         return None
     whole = isinstance(entry, dict) and isinstance(entry.get("step"), int)
-    return entry if whole else None
+    return entry if whole and all(map(_is_number, entry.values())) else None
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
+    return value is None or isinstance(value, float)
 
 
 def _cut(path: Path, resume_step: int | None) -> float:

@@ -382,7 +382,7 @@ CONFIGS: dict[str, type[Config]] = {
 def read_config(tree: Tree) -> Config:
     """Settings from a tree of them, such as a run keeps."""
     algo = tree.get("algo", "ppo")
-    if algo not in CONFIGS:
+    if not isinstance(algo, str) or algo not in CONFIGS:
         raise UsageError(f"algo: given {algo!r}; allowed: {', '.join(CONFIGS)}.")
     return from_tree(CONFIGS[algo], tree)
 
@@ -400,7 +400,8 @@ def resolve_config(
     given = merge(PRESETS[preset] if preset else {}, *map(read_toml, files), overrides or {})
     hints = env_settings(env)
     in_league = hints.pop("league", {})  # what else holds there, such as a second agent
-    if str(given.get("league", {}).get("enabled", False)).lower() == "true":
+    league = given.get("league")
+    if isinstance(league, dict) and str(league.get("enabled", False)).lower() == "true":
         hints = merge(hints, in_league)
     algo = str(given.get("algo", hints.get("algo", "ppo")))
     return read_config(merge(_known(hints, CONFIGS.get(algo, Config)), given, {"env": env}))

@@ -31,7 +31,7 @@ from fugu.training.ppo_engine import (
     as_tensor,
     flatten_optimiser,
     optimiser_config,
-    unflatten_optimiser,
+    restore_optimiser,
 )
 from fugu.vector import Vector
 
@@ -166,6 +166,6 @@ class DecisionTransformerEngine:
                 {name: as_tensor(value) for name, value in tensors[f"policy_{i}"].items()}
             )
             flat = {name: as_tensor(value) for name, value in tensors[f"optimiser_{i}"].items()}
-            learner.optimiser.load_state_dict(unflatten_optimiser(flat, state["optimisers"][i]))
+            restore_optimiser(learner.optimiser, flat, state["optimisers"][i])
         self._random.bit_generator.state = state["random"][0]
         self._steps, self._updates = int(state["steps"]), int(state["updates"])

@@ -25,7 +25,7 @@ from fugu.training.ppo_engine import (
     as_tensor,
     flatten_optimiser,
     optimiser_config,
-    unflatten_optimiser,
+    restore_optimiser,
 )
 from fugu.vector import Vector
 
@@ -284,7 +284,7 @@ class DreamerEngine:
             weights = {k: as_tensor(v) for k, v in tensors[f"policy_{i}"].items()}
             actor.agent.load_state_dict(weights)
             flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            learner.optimiser.load_state_dict(unflatten_optimiser(flat, state["optimisers"][i]))
+            restore_optimiser(learner.optimiser, flat, state["optimisers"][i])
             actor.replay.load_state_dict(
                 {k: as_array(v) for k, v in tensors[f"replay_{i}"].items()}
             )

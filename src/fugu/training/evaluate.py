@@ -16,7 +16,7 @@ from fugu.data.episode_costs import EpisodeCosts, by_constraint
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyEngine
 from fugu.policies.policy import Policy, make_policy
-from fugu.store.checkpoint import load_checkpoint
+from fugu.store.checkpoint import load_checkpoint, refuses_misfits
 from fugu.store.run import Run
 from fugu.training.config import Config, read_config
 from fugu.training.engines import policy_factory
@@ -26,6 +26,7 @@ from fugu.vector import Batch, Vector, make
 
 EVALUATION = 0x6576  # the branch of the seed tree
 COPIES = 16
+UNASKED = 10_000_000  # weights that a policy may have, whatever its checkpoint holds
 PATIENCE = 10_000_000  # steps after which an episode counts as endless
 
 
@@ -146,11 +147,24 @@ def load_groups(
     options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     with make(parts.env_of(cfg.env), 1, backend="serial", **options) as vec:
         for i, group in enumerate(vec.groups):
+            _check_size(cfg, tensors.get(f"policy_{i}", {}))
             critics = cfg.train.num_critics(group)
             policy = factory(group, cfg.policy, *([] if critics == 1 else [critics]))
-            policy.load_state_dict(dict(tensors[f"policy_{i}"]))
+            with refuses_misfits("the policy that the run's settings describe"):
+                policy.load_state_dict(dict(tensors[f"policy_{i}"]))
             found.append((group, policy.eval()))
     return cfg, found
+
+
+def _check_size(cfg: Config, weights: Mapping[str, torch.Tensor]) -> None:
+    """Raise UsageError before much memory is taken for a policy that the weights cannot fill."""
+    width, layers = getattr(cfg.policy, "hidden_size", 1), getattr(cfg.policy, "layers", 1)
+    least, held = width + (layers - 1) * width**2, sum(w.numel() for w in weights.values())
+    if least > max(held, UNASKED):
+        raise UsageError(
+            f"policy: given {layers} layers of {width:,}, and {held:,} weights for them; allowed: "
+            "the settings that the run was trained with. Use another run."
+        )
 
 
 def evaluate(

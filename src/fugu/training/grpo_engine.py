@@ -32,7 +32,7 @@ from fugu.training.ppo_engine import (
     compile_policy,
     flatten_optimiser,
     optimiser_config,
-    unflatten_optimiser,
+    restore_optimiser,
 )
 from fugu.training.recollect import Recollection
 from fugu.training.rollouts import EpisodeActor
@@ -236,11 +236,9 @@ class GRPOEngine:
             weights = tensors[f"policy_{i}"].items()
             actor.policy.load_state_dict({k: as_tensor(v) for k, v in weights})
             flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            actor.learner.optimiser.load_state_dict(
-                unflatten_optimiser(flat, state["optimisers"][i])
-            )
+            restore_optimiser(actor.learner.optimiser, flat, state["optimisers"][i])
             arrays = {k: as_array(v) for k, v in tensors[f"episodes_{i}"].items()}
-            actor.states = torch.from_numpy(arrays.pop("recurrent").copy()).to(self._device)
+            actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
             actor.episodes.load_state_dict(arrays)
             actor.learner.load_state_dict(tensors[f"learner_{i}"])
         for generator, saved in zip(self._random, state["random"], strict=True):

@@ -230,9 +230,9 @@ class PPOEngine:
         ):
             policy.load_state_dict({k: as_tensor(v) for k, v in tensors[f"policy_{i}"].items()})
             flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            learner.optimiser.load_state_dict(unflatten_optimiser(flat, state["optimisers"][i]))
+            restore_optimiser(learner.optimiser, flat, state["optimisers"][i])
             arrays = {k: as_array(v) for k, v in tensors[f"segments_{i}"].items()}
-            actor.states = torch.from_numpy(arrays.pop("recurrent").copy()).to(self._device)
+            actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
             actor.segments.load_state_dict(arrays)
             actor.scale.load_state_dict({k: as_array(v) for k, v in tensors[f"scale_{i}"].items()})
             learner.load_state_dict(tensors.get(f"learner_{i}", {}))
@@ -340,6 +340,41 @@ def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
             else:
                 numbers[key] = value
     return flat, {"numbers": numbers, "param_groups": state["param_groups"]}
+
+
+def restore_optimiser(
+    optimiser: torch.optim.Optimizer, flat: dict[str, Any], rest: dict[str, Any]
+) -> None:
+    """Load what `flatten_optimiser` gave; ValueError if an optimiser of other weights gave it."""
+    given = unflatten_optimiser(flat, rest)
+    for own, told in zip(
+        optimiser.state_dict()["param_groups"], given["param_groups"], strict=True
+    ):
+        wrong = [name for name, value in own.items() if not _alike(value, told[name])]
+        if wrong:
+            raise ValueError(f"the optimiser's {wrong[0]} is {told[wrong[0]]!r:.80}")
+    optimiser.load_state_dict(given)
+    for weight, entries in optimiser.state.items():
+        for name, value in entries.items():
+            # Fused kernels do not look.
+            if not isinstance(value, torch.Tensor) or value.shape not in (weight.shape, ()):
+                raise ValueError(f"the optimiser's {name} is not of a weight's shape")
+        if entries.keys() not in _KEPT:
+            raise ValueError(f"the optimiser keeps {', '.join(entries)}")
+
+
+# What optimisers keep of a weight: AdamW, LaProp, Muon.
+_KEPT = ({"step", "exp_avg", "exp_avg_sq"}, {"square", "mean"}, {"momentum_buffer"})
+
+
+def _alike(own: Any, given: Any) -> bool:
+    """Whether a setting of an optimiser can be another one's."""
+    if isinstance(own, list | tuple):
+        same = isinstance(given, list | tuple) and len(own) == len(given)
+        return same and all(map(_alike, own, given))
+    if isinstance(own, float):
+        return isinstance(given, float | int) and not isinstance(given, bool)
+    return type(own) is type(given)
 
 
 def unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:

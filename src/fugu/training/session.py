@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fugu.core.config import Tree, merge, to_tree
 from fugu.core.errors import UsageError
+from fugu.core.writing import tells_full_disk
 from fugu.data.recording import Recorder
 from fugu.policies.policy import Policy, make_policy
-from fugu.store.checkpoint import load_checkpoint
+from fugu.store.checkpoint import load_checkpoint, refuses_misfits
 from fugu.store.run import Run
 from fugu.track.combine import CombinedSink
 from fugu.track.dashboard import Dashboard
@@ -174,6 +175,10 @@ class Session:
 
     def run(self) -> Result:
         """To the end, or until it is stopped; the run's folder then says how it ended."""
+        with tells_full_disk(self._advise):
+            return self._train()
+
+    def _train(self) -> Result:
         began = time.perf_counter()
         trainer = Trainer(self.cfg, self._parts)
         with ExitStack() as stack:
@@ -219,6 +224,17 @@ class Session:
                 status,
                 tuple(number for each in self._ranks.gather(signals) for number in each),
             )
+
+    def _advise(self) -> str:
+        """What is safe when the disk is full."""
+        if self._run is None:
+            return "Nothing was begun: free some space and train anew."
+        folder, newest = self._run.folder, self._run.latest()
+        if newest is None:
+            return f"No checkpoint was due yet: free some space, delete {folder} and train anew."
+        with suppress(OSError):
+            self._mark("stopped")
+        return f"All up to {newest} is safe. Free some space and go on: fugu resume {folder}"
 
     def _begin_recording(self, trainer: Trainer, stack: ExitStack) -> None:
         """Let all episodes be written, if the settings say so; of a resumed run, those to come."""
@@ -375,8 +391,9 @@ class Session:
 
     def _restore(self, trainer: Trainer) -> int:
         state = trainer.restore(None if self._run is None else load_checkpoint(_last(self._run)))
-        self._recent = [(float(n), float(total)) for n, total in state["recent"]]
-        self._examined = int(state.get("examined", 0))
+        with refuses_misfits("this run"):
+            self._recent = [(float(n), float(total)) for n, total in state["recent"]]
+            self._examined = int(state.get("examined", 0))
         if self._recorder is not None and "recorded" in state:
             for writer, episodes in zip(self._recorder.writers, state["recorded"], strict=True):
                 writer.keep(int(episodes))  # what came after the checkpoint comes once more

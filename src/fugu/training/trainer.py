@@ -20,7 +20,7 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import keep_freed_memory
 from fugu.core.seeding import derive
 from fugu.policies.policy import Policy
-from fugu.store.checkpoint import Checkpoint
+from fugu.store.checkpoint import Checkpoint, refuses_misfits
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.engines import make_engine
@@ -172,11 +172,12 @@ class Trainer:
 
     def restore(self, checkpoint: Checkpoint | None) -> Mapping[str, Any]:
         """Go on from a checkpoint that the first rank has; its state."""
-        own = hand_out_checkpoint(self.ranks, checkpoint)
-        self.steps, self.updates = int(own.state["steps"]), int(own.state["updates"])
-        seed = derive(self.cfg.seed, ENVIRONMENTS, self.updates)
-        steps = own.state.get("own_steps", self.steps)
-        self.engine.restore(own.tensors, {**own.state, "steps": steps}, seed)
+        with refuses_misfits("this run"):
+            own = hand_out_checkpoint(self.ranks, checkpoint)
+            self.steps, self.updates = int(own.state["steps"]), int(own.state["updates"])
+            seed = derive(self.cfg.seed, ENVIRONMENTS, self.updates)
+            steps = own.state.get("own_steps", self.steps)
+            self.engine.restore(own.tensors, {**own.state, "steps": steps}, seed)
         return own.state
 
     def close(self) -> None:

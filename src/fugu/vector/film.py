@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
+from fugu.core.writing import FULL
 from fugu.envs.picture import Picture
 
 SUFFIXES = (".mp4", ".gif", ".png")
@@ -64,6 +65,8 @@ def film(path: Path, fps: float) -> Iterator[Film]:
             made.close()
         part.replace(path)
     except OSError as error:
+        if error.errno in FULL:
+            raise
         raise FuguError(
             f"out: given {str(path)!r}, which cannot be written: {error}. Give another name."
         ) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu.core.errors import UsageError
+from fugu.core.writing import write_whole
 from fugu.envs import suite
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.resolve import resolve
@@ -173,5 +174,5 @@ def _write(folder: Path, data: Mapping[str, Any]) -> Path:
     page = re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], (PARTS / "page.html").read_text())
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path

@@ -1,13 +1,19 @@
 // Learns with a network of every operation that knows the way back, for every kind of processor
-// here and with both kinds of products: twice the same, whatever the threads.
+// here and with both kinds of products: twice the same, whatever the threads. Then collects steps
+// of every environment with one agent: the same, whatever the threads.
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
+#include "core/actions.hpp"
 #include "core/fugu_random.h"
 #include "learn/forward.hpp"
 #include "learn/gradients.hpp"
+#include "learn/rollout.hpp"
 #include "nets/targets.hpp"
+
+extern "C" const FuguDefinition* const all_environments[]; // ends with a null
 
 namespace {
 
@@ -137,11 +143,183 @@ void run_target(const Kernels& kernels, bool pairs) {
         check(number - number == 0.0f, "no numbers", kernels);
 }
 
+// ------------------------------------------------------------------ collecting
+
+constexpr size_t kCopies = 70, kHorizon = 24, kSpare = 3; // rows of the tables that are not ours
+
+const Type kTypes[] = {Type::U8, Type::I8, Type::I16, Type::I32, Type::I64, Type::F32};
+
+// Copies of an environment and all that a collection of it writes, each of its own allocation.
+class Table {
+public:
+    Table(const FuguDefinition& definition, const std::vector<unsigned char>& state,
+          const FuguSpec& spec)
+        : pool_(&definition, state, spec, {kCopies, 0, true, 0, 0.0}) {
+        const FuguGroup& group = spec.groups[0];
+        FuguArrays& arrays = pool_.arrays(0);
+        const size_t seen = round(group.observation), done = round(group.action);
+        const size_t width = fugu::choices_of(group.action);
+        observations_.resize(kCopies * seen), final_.resize(kCopies * seen);
+        actions_.resize(kCopies * done), masks_.assign(kCopies * width, 1);
+        flags_.resize(3, std::vector<uint8_t>(kCopies));
+        rewards_.resize(kCopies), costs_.reserve(1), masks_.reserve(1);
+        episodes_.resize(kCopies * pool_.episode_size());
+        arrays.observations = observations_.data(), arrays.final = final_.data();
+        arrays.actions = actions_.data(), arrays.masks = masks_.data();
+        arrays.terminations = flags_[0].data(), arrays.truncations = flags_[1].data();
+        arrays.live = flags_[2].data(), arrays.rewards = rewards_.data();
+        arrays.costs = costs_.data();
+        arrays.observation_bytes = static_cast<uint32_t>(seen);
+        arrays.action_bytes = static_cast<uint32_t>(done);
+        arrays.mask_width = static_cast<uint32_t>(width);
+        pool_.bind_episodes(episodes_.data());
+        pool_.start();
+        for (uint64_t e = 0; e < kCopies; ++e)
+            pool_.reset(e, &e);
+        tell_parts(group.action);
+    }
+
+    static size_t round(const FuguSpace& space) { return (fugu::bytes_of(space) + 7) / 8 * 8; }
+
+    // Everything that was written, as bytes.
+    std::vector<unsigned char> collect(const Network& net, size_t threads, bool pairs) {
+        const size_t total = kCopies + kSpare, numbers = given_.heads + given_.dims;
+        const size_t steps = kHorizon / 2, seen = net.row_bytes(), size = net.state_size();
+        FuguRandom random{5};
+        std::vector<float> uniforms(steps * kCopies * given_.heads + 1);
+        for (float& number : uniforms)
+            number = fugu_unit(&random);
+        const std::vector<float> noise = floats(random, steps * kCopies * given_.dims + 1);
+        std::vector<char> rows(total * kHorizon * seen);
+        std::vector<uint8_t> masks(total * kHorizon * given_.width + 1);
+        std::vector<float> samples(total * kHorizon * numbers), begun(total * size);
+        std::vector<float> now(kCopies * size), values(total * (kHorizon + 1));
+        std::vector<std::vector<float>> told(3, std::vector<float>(total * kHorizon));
+        std::vector<std::vector<uint8_t>> flags(3, std::vector<uint8_t>(total * kHorizon));
+        std::vector<double> sums(pool_.episode_size());
+        given_.critics = 1, given_.steps = steps, given_.states = now.data();
+        given_.uniforms = uniforms.data(), given_.noise = noise.data();
+        given_.choices = choices_.data(), given_.episodes = sums.data();
+        fugu::learn::Pages& pages = given_.pages;
+        pages.horizon = kHorizon, pages.total = total, pages.first_row = kSpare;
+        pages.observations = rows.data(), pages.samples = samples.data();
+        pages.masks = masks.data(), pages.states = begun.data(), pages.values = values.data();
+        pages.log_probabilities = told[0].data(), pages.rewards = told[1].data();
+        pages.final_values = told[2].data(), pages.terminations = flags[0].data();
+        pages.truncations = flags[1].data(), pages.valid = flags[2].data();
+        fugu::learn::Rollout rollout(net, pool_);
+        for (const bool waiting : {false, true}) { // in two parts, as a vector asks for them
+            pages.begin = waiting ? steps : 0, given_.waiting = waiting;
+            check(rollout.collect(given_, threads, pairs), "no numbers", net.kernels());
+        }
+        std::vector<unsigned char> written;
+        const auto write = [&](const auto& array) {
+            const auto* data = reinterpret_cast<const unsigned char*>(array.data());
+            written.insert(written.end(), data, data + array.size() * sizeof(array[0]));
+        };
+        write(rows), write(masks), write(samples), write(begun), write(now), write(values);
+        for (size_t i = 0; i < 3; ++i)
+            write(told[i]), write(flags[i]);
+        return written;
+    }
+
+    fugu::learn::Collection& given() { return given_; }
+
+private:
+    void tell_parts(const FuguSpace& space) {
+        for (int i = 0; i < space.count; ++i) {
+            const FuguLeaf& leaf = space.leaves[i];
+            const size_t count = fugu::numbers_of(leaf);
+            const bool choices = leaf.kind != FUGU_BOX;
+            bounds_.emplace_back(count, static_cast<float>(leaf.low));
+            const float* const low = bounds_.back().data();
+            bounds_.emplace_back(count, static_cast<float>(leaf.high));
+            given_.parts.push_back({leaf.offset, count, choices, low, bounds_.back().data()});
+            for (size_t k = 0; choices && k < count; ++k)
+                choices_.push_back(leaf.choices), given_.width += static_cast<size_t>(leaf.choices);
+            given_.heads += choices ? count : 0, given_.dims += choices ? 0 : count;
+        }
+    }
+
+    fugu::Pool pool_;
+    std::vector<unsigned char> observations_, final_, actions_;
+    std::vector<uint8_t> masks_;
+    std::vector<std::vector<uint8_t>> flags_;
+    std::vector<float> rewards_, costs_, episodes_;
+    std::vector<std::vector<float>> bounds_;
+    std::vector<int64_t> choices_;
+    fugu::learn::Collection given_;
+};
+
+// A network with memory for rows of a space.
+void tell(Network& net, float* block, const FuguSpace& space, size_t params) {
+    Taken taken{block};
+    net.begin();
+    std::vector<size_t> seen;
+    size_t width = 0;
+    for (int i = 0; i < space.count; ++i) {
+        const FuguLeaf& leaf = space.leaves[i];
+        seen.push_back(net.read(1, fugu::numbers_of(leaf), {leaf.offset, kTypes[leaf.type]}));
+        width += fugu::numbers_of(leaf);
+    }
+    size_t value = seen.size() > 1 ? net.join(seen) : seen[0];
+    value = net.linear(value, taken.matrix(kHidden, width), taken.matrix(1, kHidden));
+    value = remember(net, taken, net.apply(value, Function::Tanh), Cell::Gru, 0);
+    const size_t out =
+        net.linear(value, taken.matrix(params + 1, kHidden), taken.matrix(1, params + 1));
+    net.end({static_cast<int64_t>(net.cut(out, 0, params)),
+             static_cast<int64_t>(net.cut(out, params, 1)), -1});
+}
+
+// Whether the core collects for it.
+bool collects(const FuguSpec& spec) {
+    return spec.num_groups == 1 && spec.groups[0].agents == 1 && !spec.groups[0].costs;
+}
+
+bool collect(const FuguDefinition& definition, const Kernels& kernels, bool pairs) {
+    std::vector<unsigned char> state(definition.state_bytes, 0);
+    for (uint32_t i = 0; i < definition.num_settings; ++i) {
+        const FuguSetting& setting = definition.settings[i];
+        const double value = i ? setting.initial : 7; // max_steps: many episodes are cut off
+        const auto whole = static_cast<int32_t>(value);
+        const auto real = static_cast<float>(value);
+        std::memcpy(state.data() + setting.offset,
+                    setting.type == FUGU_INT32 ? static_cast<const void*>(&whole) : &real, 4);
+    }
+    definition.init(state.data());
+    auto spec = std::make_unique<FuguSpec>();
+    std::memset(spec.get(), 0, sizeof(FuguSpec));
+    definition.describe(state.data(), spec.get());
+    if (!collects(*spec))
+        return false;
+    std::vector<std::vector<unsigned char>> found;
+    for (const size_t threads : {1, 3}) {
+        Table table(definition, state, *spec);
+        const FuguSpace& space = spec->groups[0].observation;
+        const size_t params = table.given().width + 2 * table.given().dims;
+        FuguRandom random{3};
+        std::vector<float> block =
+            floats(random, kHidden * (fugu::bytes_of(space) + params + 8 * kHidden + 16));
+        Network net(kernels, Table::round(space), false, kHidden);
+        net.learn(block.data(), block.size());
+        tell(net, block.data(), space, params);
+        net.reload(pairs ? Words::Pairs : Words::Floats);
+        found.push_back(table.collect(net, threads, pairs));
+    }
+    check(found[0] == found[1], "collections differ", kernels);
+    return true;
+}
+
 } // namespace
 
 void run_learning() {
     for (const Kernels* kernels : usable_kernels())
         for (const bool pairs : {false, true})
             run_target(*kernels, pairs);
-    std::printf("learn: clean\n");
+    size_t collected = 0;
+    for (const Kernels* kernels : usable_kernels())
+        for (const bool pairs : {false, true})
+            for (const FuguDefinition* const* at = all_environments; *at; ++at)
+                collected += collect(**at, *kernels, pairs);
+    std::printf("learn: clean, %zu collections\n", 2 * collected);
 }

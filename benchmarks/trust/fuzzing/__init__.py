@@ -1,0 +1,1 @@
+"""Hostile files: how they are made, fed to fugu's readers, and what counts as a finding."""
