@@ -50,6 +50,8 @@ class Arena:
         (self.outside / "deep" / "secret.json").write_text('{"nobody": "writes here"}\n')
         self.work.mkdir()
         (self.work / "neighbour.json").write_text("{}\n")
+        for path in folder.rglob("*.*"):
+            os.utime(path, (0, 0))  # alike, whichever process made it
         self.untouched = self.look()
 
     def fill(self, files: Files) -> None:
