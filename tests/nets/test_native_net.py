@@ -369,19 +369,19 @@ def test_numbers_that_overflow_are_refused() -> None:
     from fugu._native import NetRunner
 
     most = 2**64 - 1
-    net = NetRunner("f", 8, 4, targets()[0])
-    value = net.read(1, 8, 0, "f")
+    net = NetRunner("f4", 8, 4, next(iter(targets())))
+    value = net.read(1, 8, 0, "f4")
     for told in (
-        lambda: net.read(1, 1, most - 3, "f"),
-        lambda: net.read(2**62, 2**62, 0, "f"),
+        lambda: net.read(1, 1, most - 3, "f4"),
+        lambda: net.read(2**62, 2**62, 0, "f4"),
         lambda: net.state(most, 1),
         lambda: net.cut(value, most, 1),
         lambda: net.reshape(value, 2**63, 2**61),
         lambda: net.permute(value, [1] * 64, list(range(64))),
-        lambda: net.one_hot(1, 0, "B", [0, 0], [2**63 - 1, 2**63 - 1]),
+        lambda: net.one_hot(1, 0, "u1", [0, 0], [2**63 - 1, 2**63 - 1]),
         lambda: net.pool(value, [2, 2, 2], [2**63 + 1, 1, 2], 1, 2, 0),
     ):
-        with pytest.raises(ValueError, match=r"\w+: "):
+        with pytest.raises(ValueError, match="beyond|not so many|differ|fit|too many|too large"):
             told()
 
 

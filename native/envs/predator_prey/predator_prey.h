@@ -287,8 +287,8 @@ static void predator_prey_draw(const PredatorPrey* env, FuguCanvas* canvas) {
         fugu_circle(canvas, x - 0.04f, y - 0.06f, 0.16f * scale, 0xA4ADA8);
         fugu_circle(canvas, x - 0.1f, y - 0.13f, 0.06f * scale, 0xBCC4BF);
     }
-    const int since = env->base.step - env->caught_at;
-    if (env->caught_at >= 0 && since < 6) {
+    const int since = env->caught_at < 0 ? 6 : env->base.step - env->caught_at;
+    if (since < 6) {
         const float x = mid_x + scale * env->caught_x, y = mid_y - scale * env->caught_y;
         fugu_circle(canvas, x, y, 0.12f + 0.07f * (float)since, 0xF2CC8F);
         fugu_circle(canvas, x, y, 0.08f + 0.07f * (float)since, 0xD9E5BC);

@@ -59,7 +59,7 @@ static void truncated_draw(const Truncated* env, FuguCanvas* canvas) {
         fugu_rectangle(canvas, 0.1f + 0.5f * (float)i, 2.83f, 0.25f, 0.04f, 0xF7F3E9);
     for (int32_t i = 0; i < shown + (int32_t)(1.2f / gap); ++i) {
         const float x = 0.6f + gap * ((float)i + 0.5f);
-        const bool earned = first + i < env->base.step;
+        const bool earned = i < env->base.step - first;
         const uint32_t color = earned ? 0xEFE8D8 : i < shown ? 0xF2CC8F : 0xF5E6CC;
         fugu_circle(canvas, x, 2.25f, radius, color);
         fugu_circle(canvas, x, 2.25f, 0.6f * radius, earned ? 0xF7F3E9 : 0xF7EBD3);

@@ -151,7 +151,7 @@ public:
                 look();
                 break;
             case 2:
-                save_and_load(e, input.below(4) == 0);
+                save_and_load(e);
                 break;
             case 3:
                 draw(e, 1 + input.below(64), 1 + input.below(64));
@@ -238,15 +238,9 @@ private:
             promise(std::isfinite(number), "logs are numbers", definition_.name);
     }
 
-    // `late`: as if the episode had gone on for as long as steps can be counted.
-    void save_and_load(size_t e, bool late) {
+    void save_and_load(size_t e) {
         std::vector<unsigned char> saved(pool_.state_bytes()), again(saved);
         pool_.save(e, saved.data());
-        const int32_t most = INT32_MAX - 1;
-        if (late) {
-            std::memcpy(saved.data() + offsetof(FuguEnv, step), &most, sizeof(most));
-            std::memcpy(saved.data() + definition_.state_bytes + 4, &most, sizeof(most));
-        }
         pool_.load(e, saved.data());
         pool_.save(e, again.data());
         promise(saved == again, "a snapshot goes back exactly", definition_.name);

@@ -48,12 +48,15 @@ def runtime(name: str) -> str:
 
 
 def variables(kind: str, site: Path, reports: Path) -> dict[str, str]:
-    """What makes Python load the sanitizer first; the interpreter's own leaks are not looked at."""
+    """What makes Python load the sanitizer first.
+
+    Leaks of the interpreter are not looked at, nor faults, which some tests bring about.
+    """
     common = f"log_path={reports}/report:print_stacktrace=1"
     return {
         "PYTHONPATH": str(site),
         "LD_PRELOAD": ":".join(map(runtime, RUNTIMES[kind])),
-        "ASAN_OPTIONS": f"{common}:detect_leaks=0:allocator_may_return_null=1",
+        "ASAN_OPTIONS": f"{common}:detect_leaks=0:allocator_may_return_null=1:handle_segv=0",
         "UBSAN_OPTIONS": common,
         "TSAN_OPTIONS": f"log_path={reports}/report:exitcode=0:ignore_noninstrumented_modules=1",
         "OMP_NUM_THREADS": "1",
