@@ -84,13 +84,7 @@ def connect4(seed: int, steps: int) -> Policy:
         seed=seed,
         vec={"num_envs": 512},
         policy={"hidden_size": 256, "layers": 2},
-        train={
-            "total_steps": steps,
-            "horizon": 32,
-            "learning_rate": 0.001,
-            "gamma": 0.99,
-            "entropy_coefficient": 0.01,
-        },
+        train={"total_steps": steps, "horizon": 32, "gamma": 0.99},
         league={"enabled": True, "snapshot_every": steps // 20},
     )
     return result.policies[0]
