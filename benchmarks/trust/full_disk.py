@@ -347,7 +347,8 @@ def fill_disks(args: list[str], root: Path, console: Console) -> list[Outcome] |
                 case(disk)
             except Exception as error:
                 fault = f"{type(error).__name__}: {error}"
-        outcomes.append(Outcome(writer, disk.tries, disk.said, fault))
+        said = disk.said.replace(str(root), "FOLDER")
+        outcomes.append(Outcome(writer, disk.tries, said, fault))
         verdict = fault or f"held in {disk.tries} tries"
         console.print(f"full disk, {writer}: {verdict} ({time.monotonic() - began:.0f} s)")
     return outcomes

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sqlite3
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from rich.console import Console
 
 from fugu import native
 from fugu.core.config import from_flags, read_toml
@@ -341,8 +343,11 @@ def test_what_stands_beside_a_ledger_neither_writes_nor_deletes_elsewhere(tmp_pa
 
 
 def test_a_game_that_is_called_like_markup_is_shown() -> None:
+    shown = io.StringIO()
     standing = Standing("[/x]", Rating(1000.0, 10.0), None, 1, 0, 0)
-    show([standing], "[/bold]")
+    show([standing], "[/bold]", Console(file=shown, width=200))
+    assert "[/bold]" in shown.getvalue()
+    assert "[/x]" in shown.getvalue()
 
 
 def test_every_error_here_is_one_of_ours() -> None:

@@ -91,6 +91,7 @@ def test_a_fork_leaves_the_threads_of_opencv_alone() -> None:
         for _ in range(3):
             with make(Walk, 4, backend="process", num_workers=4, start_method="fork") as vec:
                 vec.reset(seed=1)
+                assert not vec.faults
     finally:
         cv2.setNumThreads(before)
 

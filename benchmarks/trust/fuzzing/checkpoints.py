@@ -6,6 +6,7 @@ import hashlib
 import json
 import struct
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,7 +52,7 @@ class Checkpoints:
         use, files = random.choice(USES), dict[str, bytes | Odd](self.files)
         for _ in range(random.choice((1, 1, 1, 2))):
             name = random.choice([STATE, *self.files])
-            files[name] = self._changed(random, arena, name)
+            files[name] = changed_file(random, arena, self.files, name)
         if random.random() < 0.1:
             name = random.choice(("x.safetensors", "evil.pkl", "policy_0.pt", *mutations.TEXTS))
             if _is_name(name):
@@ -67,16 +68,6 @@ class Checkpoints:
             files = {f"{self.step}{name}": data for name, data in files.items()}
             files |= {name: self.run[name] for name in rest}
         return Input(use, files)
-
-    def _changed(self, random: Random, arena: Arena, name: str) -> bytes:
-        data, chance = self.files[name], random.random()
-        if chance < 0.02:
-            return mutations.pickled(arena)
-        if name.endswith(".json") and chance < 0.7:
-            return mutations.to_json(random, mutations.mutate_tree(random, json.loads(data)))
-        if name.endswith(".safetensors") and chance < 0.7:
-            return mutate_safetensors(random, data)
-        return mutations.mutate_bytes(random, data, list(self.files.values()))
 
     def feed(self, given: Input, arena: Arena) -> None:
         """Read it."""
@@ -104,6 +95,18 @@ class Checkpoints:
                         trainer.update()
                     finally:
                         trainer.close()
+
+
+def changed_file(random: Random, arena: Arena, files: Mapping[str, bytes], name: str) -> bytes:
+    """One of the files of a run, as its kind can be changed."""
+    data, chance = files[name], random.random()
+    if chance < 0.02:
+        return mutations.pickled(arena)
+    if name.endswith(".json") and chance < 0.7:
+        return mutations.to_json(random, mutations.mutate_tree(random, json.loads(data)))
+    if name.endswith(".safetensors") and chance < 0.7:
+        return mutate_safetensors(random, data)
+    return mutations.mutate_bytes(random, data, list(files.values()))
 
 
 def mutate_safetensors(random: Random, data: bytes) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +19,7 @@ from fugu.training.config import read_config
 from fugu.training.session import train
 from fuzzing import mutations
 from fuzzing.arena import Arena, Files, Odd, read_tree
-from fuzzing.checkpoints import mutate_safetensors
+from fuzzing.checkpoints import changed_file
 from fuzzing.runner import Input
 
 USES = ("folder",) * 69 + ("listing",) * 30 + ("agent",)
@@ -89,7 +88,7 @@ class Hubs:
         use, files = random.choice(USES), dict[str, bytes | Odd](self.files)
         for _ in range(random.choice((1, 1, 2))):
             name = random.choice(("config.json", "run.json", *self.files))
-            files[name] = self._changed(random, arena, name)
+            files[name] = changed_file(random, arena, self.files, name)
         if random.random() < 0.85:
             files[f"{self.step}{SUMS}"] = _sums(random, files, self.step)
         if use == "listing":
@@ -112,16 +111,6 @@ class Hubs:
             return Input(use, {}, more | {"sizes": sizes, "files": held})
         files = {name: data for name, data in files.items() if _is_plain(name)}
         return Input(use, _layable(files), more)
-
-    def _changed(self, random: Random, arena: Arena, name: str) -> bytes:
-        data, chance = self.files[name], random.random()
-        if chance < 0.02:
-            return mutations.pickled(arena)
-        if name.endswith(".json") and chance < 0.75:
-            return mutations.to_json(random, mutations.mutate_tree(random, json.loads(data)))
-        if name.endswith(".safetensors") and chance < 0.75:
-            return mutate_safetensors(random, data)
-        return mutations.mutate_bytes(random, data, list(self.files.values())[:3])
 
     def feed(self, given: Input, arena: Arena) -> None:
         """Pull it, and read what came; or let it act."""
