@@ -121,6 +121,8 @@ PROOFS = {
 
 def main(options: Options) -> None:
     """Prove, and write down what came of it."""
+    if unknown := set(options.only) - set(PROOFS):
+        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {list(PROOFS)}")
     torch.set_num_threads(1)
     known: dict[str, Any] = json.loads(PATH.read_text()) if PATH.exists() else {}
     command = ["git", "describe", "--always", "--dirty"]

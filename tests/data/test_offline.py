@@ -16,7 +16,8 @@ from gymnasium import spaces
 
 import fugu.data.offline as offline
 from fugu.core.errors import UsageError
-from fugu.data.offline import Dataset, DatasetError, DatasetWriter, Episode
+from fugu.data.columns import DatasetError
+from fugu.data.offline import Dataset, DatasetWriter, Episode
 from fugu.data.recording import EpisodeRecorder, Recorder, record_episodes
 from fugu.data.sequences import SequenceSampler, best_episodes, returns_to_go
 from fugu.envs.contract import AgentGroup, Buffers

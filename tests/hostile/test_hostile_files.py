@@ -23,7 +23,8 @@ from rich.console import Console
 from fugu import native
 from fugu.core.config import from_flags, read_toml
 from fugu.core.errors import FuguError, UsageError
-from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetError, DatasetWriter, Episode
+from fugu.data.columns import DatasetError
+from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetWriter, Episode
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
 from fugu.envs.native_library import Setting

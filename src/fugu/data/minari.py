@@ -14,7 +14,8 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
-from fugu.data.offline import Dataset, DatasetError, DatasetWriter, Episode
+from fugu.data.columns import DatasetError
+from fugu.data.offline import Dataset, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout
 

@@ -8,8 +8,6 @@ and is cut off by the next one.
 
 from __future__ import annotations
 
-import math
-import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 import fugu
-from fugu.core.errors import FuguError, UsageError
-from fugu.core.files import check_file, read_bytes
+from fugu.core.errors import UsageError
+from fugu.core.files import read_bytes
 from fugu.core.writing import write_whole
+from fugu.data.columns import Column, DatasetError, Kind, map_rows
 from fugu.envs.contract import AgentGroup
 from fugu.envs.masks import mask_heads
 from fugu.spaces import Layout
@@ -36,10 +34,6 @@ EPISODE = np.dtype(
     [("start", "<i8"), ("length", "<i8"), ("return", "<f8"), ("checksum", "<u4")],
 )
 ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
-
-
-class DatasetError(FuguError, RuntimeError):
-    """A dataset that is missing, broken, or of something else."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ class Dataset:
         self.metadata = read_metadata(self.folder)
         count, steps = int(self.metadata["episodes"]), int(self.metadata["steps"])
         kinds = _kinds(self.folder, self.metadata)
-        self._table = _map(self.folder / EPISODES, count, (EPISODE, ()))
+        self._table = map_rows(self.folder / EPISODES, count, (EPISODE, ()))
         if zlib.crc32(self._table.tobytes()) != self.metadata["checksum"]:
             raise DatasetError(f"{self.folder / EPISODES}: its checksum is wrong. Record it anew.")
         _check_table(self.folder / EPISODES, self._table, steps)
@@ -102,7 +96,9 @@ class Dataset:
         self.lengths: NDArray[np.int64] = np.array(self._table["length"])
         self.returns: NDArray[np.float64] = np.array(self._table["return"])
         rows = {name: steps + count if name == "observations" else steps for name in ARRAYS}
-        maps = {name: _map(self.folder / f"{name}.npy", rows[name], kinds[name]) for name in ARRAYS}
+        maps = {
+            name: map_rows(self.folder / f"{name}.npy", rows[name], kinds[name]) for name in ARRAYS
+        }
         self.observations, self.actions = maps["observations"], maps["actions"]
         self.rewards: NDArray[np.float32] = maps["rewards"]
         self.terminations: NDArray[np.bool_] = maps["terminations"]
@@ -180,7 +176,7 @@ class DatasetWriter:
             self._metadata |= {"episodes": 0, "steps": 0, "checksum": 0, "statistics": {}}
         self.folder.mkdir(parents=True, exist_ok=True)
         observation, action = group.observation_layout, group.action_layout
-        kinds: list[tuple[np.dtype[Any], tuple[int, ...]]] = [
+        kinds: list[Kind] = [
             (observation.dtype, (observation.size,)),
             (action.dtype, (action.size,)),
             (np.dtype(np.float32), ()),
@@ -188,10 +184,10 @@ class DatasetWriter:
             (np.dtype(np.bool_), ()),
         ]
         self._columns = {
-            name: _Column(self.folder / f"{name}.npy", *kind)
+            name: Column(self.folder / f"{name}.npy", *kind)
             for name, kind in zip(ARRAYS, kinds, strict=True)
         }
-        self._lines = _Column(self.folder / EPISODES, EPISODE, ())
+        self._lines = Column(self.folder / EPISODES, EPISODE, ())
         self._pending: list[Episode] = []
         self._pending_bytes = 0
         self.keep(self.episodes)
@@ -345,74 +341,6 @@ def group_folders(folder: str | Path, groups: Sequence[AgentGroup]) -> list[Path
     return [place] if len(groups) == 1 else [place / group.name for group in groups]
 
 
-class _Column:
-    """An array that grows at its end: a .npy file, whose header leaves room for a longer one."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        self.path, self.dtype, self.shape = path, dtype, shape
-        if path.is_symlink():
-            raise DatasetError(
-                f"{path}: it is a link, and would be written through. Copy the data."
-            )
-        if not path.exists():
-            path.touch()
-        try:
-            check_file(path)
-            self._file = path.open("r+b")
-        except OSError as error:
-            raise DatasetError(f"{path}: it cannot be written: {error.strerror}.") from None
-        if not path.stat().st_size:
-            self._write_header(0)
-        self._offset = _read_header(path, (dtype, shape))
-        self._rows = 0
-        self._bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))  # of a row
-
-    def append(self, arrays: Sequence[NDArray[Any]], first: int) -> None:
-        """Rows from `first` on, that are on the disk when this returns; they may be given anew."""
-        self._rows = first
-        self._file.seek(self._offset + self._rows * self._bytes)
-        for array in arrays:
-            self._file.write(np.ascontiguousarray(array, self.dtype).tobytes())
-            self._rows += len(array)
-        self._settle()
-
-    def cut(self, rows: int) -> None:
-        """Leave only the first so many; the file may hold more, or fewer if it was damaged."""
-        if os.fstat(self._file.fileno()).st_size < self._offset + rows * self._bytes:
-            raise _too_short(self.path)
-        self._file.truncate(self._offset + rows * self._bytes)
-        self._rows = rows
-        self._settle()
-
-    def read(self, rows: int) -> NDArray[Any]:
-        """The first rows."""
-        if os.fstat(self._file.fileno()).st_size < self._offset + rows * self._bytes:
-            raise _too_short(self.path)
-        self._file.seek(self._offset)
-        raw = self._file.read(rows * self._bytes)
-        return np.frombuffer(raw, self.dtype).reshape(-1, *self.shape)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
-
-    def _settle(self) -> None:
-        """Data first, then the header that counts it."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._write_header(self._rows)
-
-    def _write_header(self, rows: int) -> None:
-        self._file.seek(0)
-        described = npy.dtype_to_descr(self.dtype)
-        header = {"descr": described, "fortran_order": False, "shape": (rows, *self.shape)}
-        npy.write_array_header_1_0(self._file, header)
-        self._file.flush()
-
-
-Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a column: its dtype, and the shape of a row
-
-
 def _kinds(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Kind]:
     """Of all columns of a dataset."""
     found: dict[str, Kind] = {
@@ -433,40 +361,6 @@ def _kinds(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Kind]:
 
 
 _DTYPES = {str(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
-
-
-def _read_header(path: Path, kind: Kind) -> int:
-    """Where the numbers of a .npy file begin; DatasetError if they are not of that kind."""
-    dtype, row = kind
-    try:
-        check_file(path)
-        with path.open("rb") as file:
-            npy.read_magic(file)
-            shape, _, found = npy.read_array_header_1_0(file)
-            offset = file.tell()
-    except Exception as error:  # NumPy parses headers as Python, which fails in many ways
-        raise DatasetError(f"{path}: it cannot be read: {error!s:.500}. Record it anew.") from None
-    if shape[1:] != row or found != dtype:
-        raise DatasetError(
-            f"{path}: given {found} of shape {shape}; allowed: {dtype} of shape "
-            f"(rows, {', '.join(map(str, row))})."
-        )
-    return offset
-
-
-def _map(path: Path, rows: int, kind: Kind) -> NDArray[Any]:
-    """The first rows of a .npy file, mapped and not read; its header may count more, or fewer."""
-    offset, (dtype, row) = _read_header(path, kind), kind
-    size = rows * math.prod(row) * dtype.itemsize
-    if path.stat().st_size < offset + size:
-        raise _too_short(path)
-    if not size:
-        return np.zeros((rows, *row), dtype)
-    return np.memmap(path, dtype, "r", offset, (rows, *row))
-
-
-def _too_short(path: Path) -> DatasetError:
-    return DatasetError(f"{path}: it is shorter than its metadata says. Record it anew.")
 
 
 def _check_table(path: Path, table: NDArray[Any], steps: int) -> None:
