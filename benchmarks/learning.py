@@ -11,9 +11,7 @@ control's. What comes of it is written to `benchmarks/results/learning.json`, an
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from proving import RESULTS, check_names, commit, keep
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -42,7 +41,6 @@ from lessons import (  # noqa: E402
     study,
 )
 
-RESULTS = Path(__file__).with_name("results")
 Tell = Callable[..., None]  # of a label, the steps so far and all of them
 FIVE, THREE = (11, 12, 13, 14, 15), (11, 12, 13)
 
@@ -265,19 +263,9 @@ def median_steps(outcomes: tuple[Outcome, ...]) -> float:
 
 def write_report(findings: list[Finding]) -> None:
     """Put findings into the results; what was not run stays as it was."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / "learning.json"
-    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    known |= {finding.proof.name: finding.to_dict(commit) for finding in findings}
-    known = {proof.name: known[proof.name] for proof in PROOFS if proof.name in known}
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    this = commit()
+    found = {finding.proof.name: finding.to_dict(this) for finding in findings}
+    known = keep("learning", found)
     lines = [
         "# Learning proofs",
         "",
@@ -287,7 +275,7 @@ def write_report(findings: list[Finding]) -> None:
         "| proof | environment | asked | scores | steps to it | control: scores | control: steps |"
         " minutes | commit | holds |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        *(_row(name, found) for name, found in known.items()),
+        *(_row(proof.name, known[proof.name]) for proof in PROOFS if proof.name in known),
         "",
     ]
     (RESULTS / "learning.md").write_text("\n".join(lines))
@@ -330,9 +318,7 @@ class LearningOptions:
 
 def main(options: LearningOptions) -> None:
     """Run proofs, show how they stand, and write down what came of each."""
-    names = [proof.name for proof in PROOFS]
-    if unknown := set(options.only) - set(names):
-        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {names}")
+    check_names(options.only, {proof.name: proof for proof in PROOFS})
     torch.set_num_threads(1)
     console, missed = Console(), []
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

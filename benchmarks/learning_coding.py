@@ -19,8 +19,6 @@ not run keeps its last figures there.
 from __future__ import annotations
 
 import importlib
-import json
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -28,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import tyro
+from proving import RESULTS, check_names, commit, keep
 from rich.console import Console
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +37,6 @@ from lessons import learn  # noqa: E402
 
 from fugu.training.trainer import Progress, Trainer  # noqa: E402
 
-RESULTS = Path(__file__).with_name("results")
 PICTURE = ROOT / "docs" / "images" / "program_synthesis.png"
 LOW, HIGH, MOST = 0.02, 0.5, 20_000_000
 CORES, EVERY = 2, 6.0  # seconds of so many cores between looks
@@ -150,13 +148,7 @@ def study_task(task: int, seeds: tuple[int, ...], minutes: float) -> dict[str, A
 
 def write_report(name: str, found: dict[str, Any]) -> None:
     """Put a finding into the results; the others stay as they were."""
-    command = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / "learning_coding.json"
-    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    known[name] = {**found, "commit": commit.stdout.strip()}
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    known = keep("learning_coding", {name: {**found, "commit": commit()}})
     lines = [
         "# Programs learned from rewards",
         "",
@@ -222,11 +214,9 @@ class Options:
 
 def main(options: Options) -> None:
     """Learn, and write down what came of each."""
-    names = [*LISTS, *TASKS]
-    if unknown := set(options.only) - set(names):
-        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {names}")
+    check_names(options.only, LISTS | TASKS)
     console, missed = Console(), []
-    for name in options.only or names:
+    for name in options.only or (*LISTS, *TASKS):
         if name in LISTS:
             curves = [study_lists(LISTS[name], seed, options.minutes) for seed in options.seeds]
             told = [asdict(c) | {"minutes_to_half": c.minutes_to_half} for c in curves]

@@ -12,8 +12,6 @@ returns asked for and achieved in `docs/images/`.
 from __future__ import annotations
 
 import contextlib
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from proving import commit, keep
 from rich.console import Console
 from rich.table import Table
 
@@ -42,7 +41,6 @@ from offline_lessons import (  # noqa: E402
 from fugu.data.offline import Dataset  # noqa: E402
 from fugu.training.targets import rank_correlation  # noqa: E402
 
-RESULTS = Path(__file__).with_name("results")
 HIGHEST, LOWEST_CORRELATION = 400.0, 0.8  # asked of the Decision Transformer
 LEARNERS: dict[str, dict[str, Any]] = {
     "decision transformer": {},
@@ -101,18 +99,14 @@ def study(name: str, data: Path, seed: int, steps: int) -> dict[str, Any]:
 
 def write(rows: dict[str, Any], facts: dict[str, float], options: Options) -> None:
     """As JSON, and as a picture."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    RESULTS.mkdir(exist_ok=True)
     report = {
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "steps": options.steps,
         "data": facts,
         "targets": TARGETS,
         "learners": rows,
     }
-    path = RESULTS / "decision_transformer.json"
-    path.write_text(json.dumps(report, indent=1) + "\n")
+    keep("decision_transformer", report)
     draw(rows, facts, ROOT / "docs" / "images" / "decision_transformer.png")
 
 

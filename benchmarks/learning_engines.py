@@ -12,9 +12,7 @@ their last figures there.
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 
 import torch
 import tyro
+from proving import RESULTS, check_names, commit, keep
 from rich.console import Console
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +29,6 @@ sys.path.insert(0, str(ROOT / "tests" / "learning"))
 
 from lessons import Lesson, Outcome, study  # noqa: E402
 
-RESULTS = Path(__file__).with_name("results") / "learning_engines.json"
 ENGINES = {
     "torch": {"engine": "torch", "precision": "float32"},
     "native": {"engine": "native", "precision": "float32"},
@@ -79,9 +77,8 @@ def holds(found: dict[str, list[dict[str, Any]]]) -> bool:
     return kept
 
 
-def write(known: dict[str, Any]) -> None:
-    """The figures, and a table of them."""
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+def write_page(known: dict[str, Any]) -> None:
+    """A table of the figures."""
     lines = [
         "# The native engine learns as torch does",
         "",
@@ -101,7 +98,7 @@ def write(known: dict[str, Any]) -> None:
         verdict = "yes" if known[name]["holds"] else "**no**"
         row = (f"`{name}`", f"{TASKS[name][1]:g}", *cells, known[name]["commit"], verdict)
         lines.append(f"| {' | '.join(row)} |")
-    RESULTS.with_suffix(".md").write_text("\n".join(lines) + "\n")
+    (RESULTS / "learning_engines.md").write_text("\n".join(lines) + "\n")
 
 
 @dataclass(frozen=True)
@@ -116,21 +113,18 @@ class Options:
 
 def main(options: Options) -> None:
     """Learn, compare, write down."""
-    if unknown := set(options.only) - set(TASKS):
-        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {list(TASKS)}")
+    check_names(options.only, TASKS)
     torch.set_num_threads(1)
     console, missed = Console(), []
-    known: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    command = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     for task in options.only or TASKS:
         found: dict[str, list[dict[str, Any]]] = {}
         for engine in ENGINES:
             found[engine] = [asdict(learn(task, engine, seed)) for seed in options.seeds]
             steps = [o["reached"] for o in found[engine]]
             console.print(f"{task}, {engine}: {steps}")
-        known[task] = {"engines": found, "commit": commit.strip(), "holds": holds(found)}
-        write(known)
+        this = {"engines": found, "commit": commit(), "holds": holds(found)}
+        known = keep("learning_engines", {task: this})
+        write_page(known)
         missed += [] if known[task]["holds"] else [task]
     if missed:
         raise SystemExit(f"missed: {', '.join(missed)}")

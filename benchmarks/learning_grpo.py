@@ -11,22 +11,12 @@ figures there.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
 import tyro
-from rich.console import Console
-from rich.table import Table
+from proving import Proof, ProofOptions, prove
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "learning"))
@@ -39,24 +29,6 @@ from grpo_lessons import (  # noqa: E402
     shuffled_rewards,
     taught_by_preferences,
 )
-
-PATH = Path(__file__).with_name("results") / "learning_grpo.json"
-
-
-@dataclass(frozen=True)
-class Proof:
-    """One score, and what it must come to: at least `least`, or, of a control, at most `most`."""
-
-    score: Callable[[int], float]
-    least: float | None = None
-    most: float | None = None
-    circumstance: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-
-    def holds(self, scores: list[float]) -> bool:
-        """Whether the mean of the scores is as it must be."""
-        mean = float(np.mean(scores))
-        above = self.least is None or mean >= self.least
-        return above and (self.most is None or mean <= self.most)
 
 
 def preferred(shuffled: bool, seed: int) -> float:
@@ -76,56 +48,5 @@ PROOFS = {
 }
 
 
-@dataclass(frozen=True)
-class Options:
-    """See the top of the file."""
-
-    seeds: tuple[int, ...] = (11, 12, 13)
-    """Of the trainings."""
-    only: tuple[str, ...] = ()
-    """Only these proofs."""
-
-
-def main(options: Options) -> None:
-    """Prove, and write down what came of it."""
-    torch.set_num_threads(1)
-    known: dict[str, Any] = json.loads(PATH.read_text()) if PATH.exists() else {}
-    command = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    for name in options.only or PROOFS:
-        proof, began = PROOFS[name], time.perf_counter()
-        with proof.circumstance():
-            scores = [proof.score(seed) for seed in options.seeds]
-        known[name] = {
-            "seeds": list(options.seeds),
-            "scores": scores,
-            "least": proof.least,
-            "most": proof.most,
-            "holds": proof.holds(scores),
-            "minutes": (time.perf_counter() - began) / 60,
-            "commit": commit.stdout.strip(),
-        }
-        print(name, known[name], flush=True)
-        PATH.parent.mkdir(exist_ok=True)
-        PATH.write_text(json.dumps(known, indent=1) + "\n")
-    show(known)
-    missed = [name for name, found in known.items() if not found["holds"]]
-    if missed:
-        raise SystemExit(f"missed: {', '.join(missed)}")
-
-
-def show(known: dict[str, Any]) -> None:
-    """A table."""
-    table = Table(title="GRPO")
-    for column in ("proof", "asked", "scores", "minutes", "holds"):
-        table.add_column(column)
-    for name, found in known.items():
-        asked = f">= {found['least']}" if found["least"] is not None else f"<= {found['most']}"
-        scores = ", ".join(f"{score:.3g}" for score in found["scores"])
-        holds = "yes" if found["holds"] else "no"
-        table.add_row(name, asked, scores, f"{found['minutes']:.1f}", holds)
-    Console().print(table)
-
-
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    prove("learning_grpo", PROOFS, tyro.cli(ProofOptions))

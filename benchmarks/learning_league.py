@@ -11,21 +11,15 @@ the control is a learner that only ever met itself. What comes of it is written 
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 import tyro
-from rich.console import Console
-from rich.table import Table
+from proving import Proof, ProofOptions, prove
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "league"))
@@ -41,37 +35,16 @@ from fugu.training.evaluate import Players  # noqa: E402
 from fugu.training.session import train  # noqa: E402
 from fugu.vector import make  # noqa: E402
 
-PATH = Path(__file__).with_name("results") / "learning_league.json"
 GAMES = 1024
 RANDOM, ONE_PLY = 0, 1  # of connect4's setting `opponent`
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(ProofOptions):
     """See the top of the file."""
 
-    seeds: tuple[int, ...] = (11, 12, 13)
-    """Of the trainings."""
     steps: int = 20_000_000
     """Of the learner, in connect4."""
-    only: tuple[str, ...] = ()
-    """Only these proofs."""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """A score for each seed, whose mean must be at least `least`, or at most `most`."""
-
-    score: Callable[[int, int], float]
-    least: float | None = None
-    most: float | None = None
-
-    def holds(self, scores: list[float]) -> bool:
-        """Whether it is so."""
-        mean = float(np.mean(scores))
-        return (self.least is None or mean >= self.least) and (
-            self.most is None or mean <= self.most
-        )
 
 
 @cache
@@ -107,59 +80,19 @@ def won(policy: Policy, opponent: int, seed: int) -> float:
     return wins / games
 
 
-PROOFS = {
-    "connect4 against random": Proof(
-        lambda seed, steps: won(connect4(seed, steps), RANDOM, seed), least=0.95
-    ),
-    "connect4 against one ply": Proof(
-        lambda seed, steps: won(connect4(seed, steps), ONE_PLY, seed), least=0.80
-    ),
-    "kuhn, the pool": Proof(lambda seed, _: exploitability_of_the_pool(seed)[1], most=0.05),
-    "kuhn, the latest": Proof(lambda seed, _: exploitability_of_the_latest(seed), least=0.05),
-}
-
-
 def main(options: Options) -> None:
     """Prove, and write down what came of it."""
-    if unknown := set(options.only) - set(PROOFS):
-        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {list(PROOFS)}")
-    torch.set_num_threads(1)
-    known: dict[str, Any] = json.loads(PATH.read_text()) if PATH.exists() else {}
-    command = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    for name in options.only or PROOFS:
-        proof, began = PROOFS[name], time.perf_counter()
-        scores = [proof.score(seed, options.steps) for seed in options.seeds]
-        known[name] = {
-            "seeds": list(options.seeds),
-            "steps": options.steps if name.startswith("connect4") else None,
-            "scores": scores,
-            "least": proof.least,
-            "most": proof.most,
-            "holds": proof.holds(scores),
-            "minutes": (time.perf_counter() - began) / 60,
-            "commit": commit.stdout.strip(),
-        }
-        print(name, known[name], flush=True)
-        PATH.parent.mkdir(exist_ok=True)
-        PATH.write_text(json.dumps(known, indent=1) + "\n")
-    show(known)
-    missed = [name for name, found in known.items() if not found["holds"]]
-    if missed:
-        raise SystemExit(f"missed: {', '.join(missed)}")
 
+    def share(opponent: int) -> Callable[[int], float]:
+        return lambda seed: won(connect4(seed, options.steps), opponent, seed)
 
-def show(known: dict[str, Any]) -> None:
-    """A table."""
-    table = Table(title="Leagues")
-    for column in ("proof", "asked", "scores", "minutes", "holds"):
-        table.add_column(column)
-    for name, found in known.items():
-        asked = f">= {found['least']}" if found["least"] is not None else f"<= {found['most']}"
-        scores = ", ".join(f"{score:.3f}" for score in found["scores"])
-        holds = "yes" if found["holds"] else "no"
-        table.add_row(name, asked, scores, f"{found['minutes']:.1f}", holds)
-    Console().print(table)
+    proofs = {
+        "connect4 against random": Proof(share(RANDOM), least=0.95),
+        "connect4 against one ply": Proof(share(ONE_PLY), least=0.80),
+        "kuhn, the pool": Proof(lambda seed: exploitability_of_the_pool(seed)[1], most=0.05),
+        "kuhn, the latest": Proof(exploitability_of_the_latest, least=0.05),
+    }
+    prove("learning_league", proofs, options)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ tasks that were not run keep their last figures there.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from proving import RESULTS, check_names, commit, keep
 from rich.console import Console
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +32,6 @@ from lessons import learn  # noqa: E402
 from fugu.training.evaluate import play  # noqa: E402
 from fugu.vector import make  # noqa: E402
 
-RESULTS = Path(__file__).with_name("results")
 UNBOUND = {"initial_multiplier": 0.0, "multiplier_rate": 0.0, "multiplier": "lagrange"}
 EXCESS = 3.0  # by which the control must break the limit
 Settings = dict[str, Any]
@@ -137,23 +135,12 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Its figures, as JSON has them."""
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout.strip()
-        return {**asdict(self), "holds": self.holds, "commit": commit}
+        return {**asdict(self), "holds": self.holds, "commit": commit()}
 
 
 def write_report(name: str, finding: Finding) -> None:
     """Put a finding into the results; the others stay as they were."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / "learning_safe_ppo.json"
-    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    known = {**known, name: finding.to_dict()}
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    known = keep("learning_safe_ppo", {name: finding.to_dict()})
     lines = [
         "# Safe PPO within its limits",
         "",
@@ -199,8 +186,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Run tasks and write down what came of each."""
-    if unknown := set(options.only) - set(TASKS):
-        raise SystemExit(f"only: given {sorted(unknown)}; allowed: {list(TASKS)}")
+    check_names(options.only, TASKS)
     torch.set_num_threads(1)
     console, missed = Console(), []
     for name, task in TASKS.items():

@@ -60,6 +60,7 @@ BENCHMARKS = {
         "Training beside its peers",
         ("train.py --only defaults same solve parts products straggler",),
     ),
+    "time": Benchmark("Where the time of training goes", ("where_time_goes.py",)),
     "emulation": Benchmark("Structured data as flat rows", ("emulation.py",)),
     "vector": Benchmark("Many copies at once", ("vector.py",)),
     "native": Benchmark("Native environments", ("native.py",)),

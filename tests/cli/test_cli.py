@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -179,3 +180,15 @@ def test_factories_of_the_working_folder(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "imported from here" in done.stdout
     assert done.stderr.startswith("fugu: home_made: given 'make'"), done.stderr
+
+
+@pytest.mark.parametrize("args", [["train", "--help"], ["--version"]])
+def test_who_reads_may_stop_reading(args: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "fugu.cli.main", *args]
+    ended = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -94,7 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: it went well. 1: it did not, and stderr or the report says why. 2: the command line is
     wrong. 130: interrupted by Ctrl-C.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(args: list[str]) -> int:
     if args[:1] in (["--version"], ["-V"]):
         print(f"fugu {fugu.__version__}")
         return 0
@@ -119,9 +128,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fugu: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever reads, such as head, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _parse(args: list[str]) -> Command:
