@@ -33,6 +33,8 @@ test-all: test
 	$(PYTEST) -m slow
 	@$(MAKE) -s recipes
 	.venv-recipes/bin/python -m pytest -n 2 --dist worksteal -q tests/recipes
+	@$(MAKE) -s .venv-peers/.installed
+	-$(BIN)/python benchmarks/pixels.py --quick  # shows the ratio; a busy machine fails nothing
 
 # Packages of recipes that are not part of the extra `dev`.
 recipes: .venv-recipes/.installed

@@ -33,7 +33,7 @@ from fugu.core.machine import usable_cores
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-PAGES = ("generate_performance.py",)
+PAGES = ("generate_performance.py", "generate_examples_page.py")
 PATIENCE = 3 * 3600.0  # seconds that one may take
 BLOCK = re.compile(r"^```\n.*?^```\n", re.M | re.S)
 console = Console()
@@ -61,6 +61,8 @@ BENCHMARKS = {
         ("train.py --only defaults same solve parts products straggler",),
     ),
     "time": Benchmark("Where the time of training goes", ("where_time_goes.py",)),
+    "pixels": Benchmark("Pong from pixels", ("pixels.py",)),
+    "examples": Benchmark("Examples", ("examples.py",)),
     "emulation": Benchmark("Structured data as flat rows", ("emulation.py",)),
     "vector": Benchmark("Many copies at once", ("vector.py",)),
     "native": Benchmark("Native environments", ("native.py",)),

@@ -97,7 +97,9 @@ def main(cfg: Settings) -> None:
     with Progress(TextColumn("{task.description}"), *shown, console=console) as progress:
         show = Show(progress, cfg.total_steps)
         model.learn(cfg.total_steps, callback=show)
+        rate = show.num_timesteps / (time.monotonic() - show.begun)
     envs.close()
+    console.print(f"{rate:,.0f} steps/s")
     if not show.returns:
         console.print("mean return: no episode ended; train for longer")
         return

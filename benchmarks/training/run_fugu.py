@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from watching import Watch, read_settings
 
 import fugu
@@ -45,6 +46,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "mlp": {"train": FLAGSHIP},
     "lstm": {"train": FLAGSHIP, "policy": {"core": "lstm"}},
+    "pixels": {  # RL Baselines3 Zoo's settings of Atari, where the recipe has others
+        "train": {"horizon": 128, "epochs": 4, "minibatches": 4},
+    },
     "straggler": {"train": {"horizon": 32, "epochs": 1}, "policy": {"hidden_size": 64}},
 }
 
@@ -54,7 +58,8 @@ def sections(settings: dict[str, Any]) -> dict[str, Any]:
     variant = VARIANTS[settings["variant"]]
     train = {"total_steps": 10**9} if settings["goal"] != "solve" else {}
     policy = {**variant.get("policy", {}), **settings.get("policy", {})}
-    vec = {"num_envs": settings["copies"], **settings.get("vec", {})}
+    copies = {"num_envs": settings["copies"]} if "copies" in settings else {}
+    vec = {**copies, **settings.get("vec", {})}
     return {
         "train": {**train, **variant.get("train", {}), **settings.get("train", {})},
         "policy": policy,
@@ -76,6 +81,18 @@ def products(trainer: Trainer) -> dict[str, float]:
     return {"flop": flop, "parameters": sum(p.numel() for p in policy.parameters())}
 
 
+def work(trainer: Trainer) -> dict[str, Any]:
+    """What decides how much is computed for a step."""
+    cfg, copies = trainer.cfg, trainer.vec.num_envs
+    return {
+        "copies": copies,
+        "horizon": cfg.train.horizon,
+        "epochs": cfg.train.epochs,
+        "minibatch": copies * cfg.train.horizon // cfg.train.minibatches,
+        "threads": torch.get_num_threads(),
+    }
+
+
 def main() -> None:
     """Train until the watch has seen enough."""
     settings = read_settings()
@@ -86,7 +103,7 @@ def main() -> None:
         if progress.episodes:
             watch.note(progress.episodes["episode_return"], int(progress.episodes["episodes"]))
         if not told:
-            told.update(products(trainer), backend=trainer.vec.backend)
+            told.update(products(trainer), **work(trainer), backend=trainer.vec.backend)
         trainer.stopping = watch.done(progress.steps)
 
     arguments = sections(settings)

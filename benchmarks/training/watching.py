@@ -36,7 +36,8 @@ def answer(**figures: Any) -> None:
 class Watch:
     """Times training by `goal`: its steady rate, or the seconds until CartPole is solved.
 
-    A rate is counted between two updates, after those that warm up. Solved means that the last
+    A rate is counted between two updates, after those that warm up: for so many seconds, or, where
+    settings have `steps`, for so many steps after `warm` updates. Solved means that the last
     hundred episodes of training (as many as ended beside the hundredth, too) returned 475 on
     average. The watch starts when the library is told to train: imports are not counted.
     """
@@ -44,6 +45,8 @@ class Watch:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.solves = settings["goal"] == "solve"
         self._seconds: float = settings["seconds"]
+        self._steps: int | None = settings.get("steps")
+        self._warm: int = settings.get("warm", WARM_UPDATES)
         self._began = time.perf_counter()
         self._updates = 0
         self._mark: tuple[float, int] | None = None  # when warm, and the steps by then
@@ -69,13 +72,16 @@ class Watch:
         if self.solves:
             return self._is_solved(now, steps)
         if self._mark is None:
-            if self._updates >= WARM_UPDATES and now - self._began >= WARM_SECONDS:
+            waits = WARM_SECONDS if self._steps is None else 0.0
+            if self._updates >= self._warm and now - self._began >= waits:
                 self._mark = now, steps
             return False
         then, before = self._mark
-        if now - then < self._seconds or steps == before:
+        counted = steps - before
+        enough = now - then >= self._seconds if self._steps is None else counted >= self._steps
+        if not enough or not counted:
             return False
-        self._figures = {"rate": (steps - before) / (now - then)}
+        self._figures = {"rate": counted / (now - then)}
         return True
 
     def answer(self, **more: Any) -> None:

@@ -562,3 +562,4 @@ def test_the_structured_example_runs() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "mean return" in done.stdout
+    assert "steps/s" in done.stdout
