@@ -54,7 +54,8 @@ class PolicyConfig:
     """Whether numbers of observations are centred and scaled by what was seen of them so far."""
     precision: Precision = "auto"
     """What products are computed in; weights, losses and sums stay float32 in any case. Auto takes
-    bfloat16 for large batches on a processor that has instructions for it."""
+    bfloat16 for large batches, and for convolutions, on a processor that has instructions for
+    it."""
     engine: PolicyEngine = "auto"
     """Who computes what it says while PPO collects and in evaluations: torch, or the native core,
     which auto takes for small batches on the CPU."""

@@ -281,6 +281,8 @@ class PPOEngine:
 def choose_precision(cfg: PolicyConfig, agents: int, device: torch.device) -> Precision:
     """What "auto" comes to: bfloat16 where batches and layers are large enough to gain by it.
 
+    Convolutions always are.
+
     >>> choose_precision(PolicyConfig(precision="bfloat16"), 1, torch.device("cpu"))
     'bfloat16'
     >>> choose_precision(PolicyConfig(), 64, torch.device("cpu"))
@@ -289,6 +291,7 @@ def choose_precision(cfg: PolicyConfig, agents: int, device: torch.device) -> Pr
     if cfg.precision != "auto":
         return cfg.precision
     large = agents >= LARGE_BATCH and cfg.hidden_size >= LARGE_LAYER
+    large |= cfg.encoder in ("nature", "impala")
     return "bfloat16" if large and device.type == "cpu" and has_bfloat16() else "float32"
 
 
