@@ -138,6 +138,25 @@ def test_missing_packages_name_their_extra(
     assert (caught.value.package, caught.value.extra) == (package, extra)
 
 
+def test_a_module_of_ones_own_that_wants_pettingzoo_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_meeting.py").write_text("from pettingzoo import ParallelEnv\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(MissingExtraError, match=r"fugu-rl\[pettingzoo\]"):
+        resolve("own_meeting:Meeting")
+
+
+def test_another_package_that_a_module_misses_is_told_by_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_import.py").write_text("import no_such_package_at_all\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="no_such_package_at_all"):
+        resolve("own_import:Env")
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_package_that_is_named_makes_the_bare_environment() -> None:
     pytest.importorskip("ale_py")

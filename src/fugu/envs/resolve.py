@@ -113,7 +113,10 @@ def _find_factory(module: str, name: str) -> str:
 
 
 def _import(module: str) -> ModuleType:
-    """Import what the user named; an error inside it is the user's to see as it is."""
+    """Import what the user named; an error inside it is the user's to see as it is.
+
+    A package that is missing is told as such where an extra of ours brings it.
+    """
     if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
         advice = "Name it as Python imports it: folder.my_env:make, not folder/my_env.py:make."
         raise UsageError(f"module: given {module!r}; allowed: a module's name. {advice}")
@@ -121,6 +124,8 @@ def _import(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = error.name or ""
+        if missing.partition(".")[0] == "pettingzoo":
+            raise MissingExtraError("pettingzoo", "pettingzoo") from error
         if not f"{module}.".startswith(f"{missing}."):
             raise
         raise UsageError(
