@@ -305,13 +305,62 @@ def test_however_the_learner_ends_no_worker_stays(ending: str, method: str, tmp_
     assert shared_memory() == shm
 
 
+UNGUARDED = """
+import gymnasium
+import numpy as np
+import fugu
+
+class Small(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.ones(2, np.float32), 1.0, True, False, {}
+
+gymnasium.register("Small-v0", Small)
+print("the script runs")
+for env in (Small, "CartPole-v1", "Small-v0"):
+    with fugu.make(env, 2, backend="process", num_workers=2, start_method=METHOD) as vec:
+        vec.reset(seed=0)
+        print(vec.step([0, 1])[1].tolist())
+"""
+
+
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_a_missing_guard_is_named(method: str, tmp_path: Path) -> None:
+def test_a_script_needs_no_guard(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.replace("METHOD", repr(method)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:-1] == ["the script runs", *["[1.0, 1.0]"] * 3]
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_what_stands_above_a_guard_is_there_in_workers(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    above, _, below = UNGUARDED.replace("METHOD", repr(method)).partition(
+        'print("the script runs")'
+    )
+    below = "\n".join(f"    {line}" for line in below.splitlines())
+    above += 'print("read")\n'
+    script.write_text(f'{above}if __name__ == "__main__":\n{below}\n')
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("read") == 1 + 3 * 2
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_a_guard_in_the_wrong_place_is_named(method: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import fugu\n"
         f"vec = fugu.make('CartPole-v1', 2, backend='process', start_method={method!r})\n"
-        "vec.reset(seed=0)\n"
+        "if __name__ == '__main__':\n"
+        "    vec.reset(seed=0)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0

@@ -6,12 +6,14 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs import suite
@@ -78,7 +80,8 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
         )
     if colon and name.isidentifier():
         return partial(_call, prefix, _find_factory(prefix, name), kwargs)
-    return partial(gymnasium.make, _find_id(prefix, name) if colon else _find_id("", env), **kwargs)
+    found = _find_id(prefix, name) if colon else _find_id("", env)
+    return partial(gymnasium.make, _of_the_script(found) or found, **kwargs)
 
 
 def _call(module: str, name: str, kwargs: dict[str, Any]) -> Any:
@@ -97,6 +100,19 @@ def _find_coding(name: str) -> str:
         f"coding: given {name!r}; allowed: {', '.join(known)}, or a JSONL file. "
         f"{nearest(name, known)}"
     )
+
+
+def _of_the_script(found: str) -> EnvSpec | None:
+    """What the script that runs registered: other processes may never hear of it by name."""
+    if ":" in found:  # a module does, wherever it is imported
+        return None
+    spec = gymnasium.registry[found]
+    entry = spec.entry_point
+    if isinstance(entry, str) and entry.startswith("__main__:"):
+        entry = getattr(sys.modules["__main__"], entry.partition(":")[2], None)
+    if not callable(entry) or getattr(entry, "__module__", "") != "__main__":
+        return None
+    return replace(spec, entry_point=entry)
 
 
 # ------------------------------------------------------------------ package.module:factory

@@ -24,6 +24,7 @@ import cloudpickle
 from fugu.core.errors import UsageError
 from fugu.vector.channel import Channel, LocalChannel, PipeChannel
 from fugu.vector.faults import WorkerError
+from fugu.vector.scripts import start
 from fugu.vector.slab import Slab
 from fugu.vector.worker import CLOSING, DONE, POLLING, TIMEOUT, Setup, Worker
 
@@ -207,7 +208,7 @@ class ProcessCrew:
             name=f"fugu-{worker}",
             daemon=True,
         )
-        process.start()
+        start(process)
         theirs.close()
         self._processes[worker], self.channels[worker] = process, PipeChannel(ours)
 

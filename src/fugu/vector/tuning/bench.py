@@ -16,6 +16,7 @@ import cloudpickle
 
 from fugu.core.errors import FuguError, UsageError
 from fugu.vector.crews import end_with_learner
+from fugu.vector.scripts import start
 
 T = TypeVar("T")
 PATIENCE = 6.0  # seconds for a bench that was told to end; it may have workers of its own to end
@@ -83,7 +84,7 @@ class Bench:
     def _start(self) -> None:
         self._connection, theirs = self._context.Pipe(duplex=True)
         self._process = self._context.Process(target=_serve, args=(theirs,), name="fugu-bench")
-        self._process.start()
+        start(self._process)
         theirs.close()
 
     def _ask(self, task: bytes, limit: float) -> Any:
