@@ -1,4 +1,4 @@
-"""Small environments that do exactly what they are told."""
+"""Small environments that do exactly what they are told, and the rows that they are seen in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from fugu.envs import Buffers
+
+
+def only(env: Any) -> Buffers:
+    """The rows of an environment with one group."""
+    (rows,) = env.buffers
+    return rows
 
 
 class Counter(gymnasium.Env):  # type: ignore[type-arg]
