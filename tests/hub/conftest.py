@@ -44,6 +44,23 @@ def older(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="session")
+def original(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a push of the run made."""
+    from fugu.hub.push import push_to_hub
+
+    folder: Path = tmp_path_factory.mktemp("original") / "pole"
+    push_to_hub(run, folder, episodes=2, video=False)
+    return folder
+
+
+@pytest.fixture
+def shared(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it to lay hands on, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(original, tmp_path / "shared"))
+
+
+@pytest.fixture(scope="session")
 def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run's learning curve."""
     from fugu.hub.exhibits import draw_curve
