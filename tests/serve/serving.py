@@ -27,6 +27,7 @@ from fugu.serve.server import open_socket, run_server
 BY_NAME = {kind.name: kind for kind in KINDS}
 PATIENCE = 60.0  # seconds after which a test gives up
 JSON = {"Content-Type": "application/json"}
+FIVE = [0.1, 0.2, 0.3, 0.4, 0.5]  # an observation of the plain policy
 
 
 def until(happens: Callable[[], object]) -> None:

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import PATIENCE, as_client, gated, load_kind
+from serving import FIVE, PATIENCE, as_client, gated, load_kind
 
 from fugu.export import LoadedPolicy
 from fugu.serve import ServeConfig
 from fugu.serve.batching import Batcher, FullError
 from fugu.serve.messages import Answer, Ask, Messages
 from fugu.serve.passes import Passes, UnansweredError
-
-FIVE = [0.1, 0.2, 0.3, 0.4, 0.5]
 
 
 def asks_of(policy: LoadedPolicy, count: int, **more: Any) -> list[Ask]:
