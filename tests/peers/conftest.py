@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for peer_toys.py
+sys.path.insert(0, str(Path(__file__).parent))  # for peer_toys.py and its like
 
 
 @pytest.fixture(params=["serial", "process"])

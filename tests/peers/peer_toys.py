@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from strategies import value_of
+
+NUM_ENVS = 3
+
+
+def registered(name: str, **arguments: Any) -> Callable[[], Any]:
+    return functools.partial(gymnasium.make, name, **arguments)
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,60 +14,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from peer_toys import Choices, Everything, Remembers, Talker, equal
-from strategies import LIMIT, any_space, same, value_of
-from vector_toys import Herd, Walk
+from gymnasium_vectors import ENVS, check_step, ours, theirs
+from peer_toys import NUM_ENVS, Remembers, Talker, equal, registered
 
 import fugu
-from fugu.core.errors import ActionError, UsageError
+from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, episode_seed
-from fugu.envs.expedition import BAG, Expedition
 from fugu.vector import WorkerError, to_gymnasium
-from fugu.vector.gymnasium_adapter import ArrayTree, ValueTree, _structure_of
 
 ROOT = Path(__file__).parents[2]
-NUM_ENVS = 3
 pytestmark = pytest.mark.timeout(120)
-
-
-def registered(name: str, **arguments: Any) -> Callable[[], Any]:
-    return functools.partial(gymnasium.make, name, **arguments)
-
-
-def minigrid() -> Any:
-    import minigrid  # noqa: F401
-
-    return gymnasium.make("MiniGrid-Empty-5x5-v0", max_steps=12)
-
-
-# What makes each environment, and how it is made for fugu.
-ENVS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
-    "CartPole": (registered("CartPole-v1", max_episode_steps=15), {}),
-    "FrozenLake": (registered("FrozenLake-v1"), {}),
-    "Blackjack": (registered("Blackjack-v1"), {}),
-    "Pendulum": (registered("Pendulum-v1", max_episode_steps=20), {}),
-    "MiniGrid": (minigrid, {"limits": {"mission": 64}}),
-    "Expedition": (lambda: Expedition(length=12), {"limits": {"walker/bag": BAG}}),
-    "infos of every kind": (Talker, {}),
-    "spaces of every kind": (Everything, Everything.LIMITS),
-    "a tree of choices": (Choices, {"limits": 4}),
-    "text": (Walk, {}),
-}
-
-
-def theirs(make: Callable[[], Any], num_envs: int = NUM_ENVS, **options: Any) -> SyncVectorEnv:
-    return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
-
-
-def ours(
-    make: Callable[[], Any], backend: str = "serial", num_envs: int = NUM_ENVS, **options: Any
-) -> Any:
-    workers = {"num_workers": 2} if backend == "process" else {}
-    return to_gymnasium(make, num_envs, backend=backend, **workers, **options)
 
 
 @pytest.fixture
@@ -80,20 +35,6 @@ def talkers(backend: str) -> Iterator[tuple[SyncVectorEnv, Any]]:
     yield peer, vector
     peer.close()
     vector.close()
-
-
-def check_step(peer: VectorEnv[Any, Any, Any], vector: VectorEnv[Any, Any, Any]) -> Any:
-    """One random step of both; what it gave."""
-    actions = peer.action_space.sample()
-    expected, found = peer.step(actions), vector.step(actions)
-    assert equal(found[0], expected[0])
-    assert found[1].dtype == expected[1].dtype == np.float64
-    assert found[1].astype(np.float32).tobytes() == expected[1].astype(np.float32).tobytes()
-    for flags in (2, 3):
-        assert found[flags].tolist() == expected[flags].tolist()
-        assert found[flags].dtype == np.bool_
-    assert equal(found[4], expected[4]), (found[4], expected[4])
-    return expected
 
 
 # ---------------------------------------------------------------------- reset and step
@@ -295,86 +236,6 @@ def test_gymnasiums_wrappers_agree(backend: str) -> None:
         vector.close()
 
 
-# ---------------------------------------------------------------------- copies
-
-
-@pytest.mark.parametrize("name", ["CartPole", "infos of every kind", "spaces of every kind"])
-@pytest.mark.parametrize("copy", [True, False])
-def test_what_was_given_changes_only_without_copies(name: str, copy: bool, backend: str) -> None:
-    make, options = ENVS[name]
-    peer, vector = theirs(make, copy=copy), ours(make, backend, copy=copy, **options)
-    kept = []
-    for each in (peer, vector):
-        observations, _ = each.reset(seed=1)
-        before = concatenate_copy(observations)
-        peer.action_space.seed(1)
-        each.step(peer.action_space.sample())
-        kept.append(equal(numbers(observations), numbers(before)))
-    assert kept == [copy, copy]
-    peer.close()
-    vector.close()
-
-
-def concatenate_copy(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: concatenate_copy(item) for key, item in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(map(concatenate_copy, tree))
-    return tree.copy() if isinstance(tree, np.ndarray) else tree
-
-
-def numbers(tree: Any) -> Any:
-    """The arrays that Gymnasium overwrites: those at the top and below dicts."""
-    if isinstance(tree, dict):
-        return {k: numbers(v) for k, v in tree.items() if isinstance(v, dict | np.ndarray)}
-    return tree
-
-
-def test_final_observations_are_always_copies(backend: str) -> None:
-    vector = ours(registered("CartPole-v1", max_episode_steps=3), backend, copy=False)
-    vector.reset(seed=0)
-    kept = []
-    for _ in range(9):
-        infos = vector.step(np.ones(NUM_ENVS, int))[4]
-        kept += [(final, final.copy()) for final in infos.get("final_obs", ())]
-    assert len(kept) == 9
-    assert all(np.array_equal(final, then) for final, then in kept)
-    vector.close()
-
-
-@given(any_space(4), st.integers(0, 2**32))
-@settings(max_examples=150)
-def test_any_space_is_batched_as_gymnasium_batches_it(space: Any, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    layout = fugu.Layout.of(space, limits=LIMIT) if _limited(space) else fugu.Layout.of(space)
-    values = [value_of(space, rng) for _ in range(NUM_ENVS)]
-    rows = layout.zeros(NUM_ENVS)
-    for value, row in zip(values, rows, strict=True):
-        layout.pack(value, row)
-    expected = concatenate(space, values, create_empty_array(space, NUM_ENVS))
-    for copy in (True, False):
-        structure = _structure_of(layout)(layout, NUM_ENVS, copy)
-        assert isinstance(structure, ArrayTree | ValueTree)
-        assert same(structure.batch(rows), expected)
-        for row, value in zip(rows, values, strict=True):
-            assert same(structure.single(row), layout.unpack(row))
-            assert equal(structure.single(row), value) or _has_nan(value)
-
-
-def _limited(space: Any) -> bool:
-    from fugu.spaces.compile import limited_paths
-
-    return bool(limited_paths(space))
-
-
-def _has_nan(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_has_nan, value.values()))
-    if isinstance(value, tuple):
-        return any(map(_has_nan, value))
-    return isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isnan(value).any()
-
-
 # ---------------------------------------------------------------------- the environments themselves
 
 
@@ -504,93 +365,6 @@ def test_flat_rows() -> None:
             assert (flat is None and tree is None) or equal(layout.unpack(flat), tree)
     vector.close()
     structured.close()
-
-
-# ---------------------------------------------------------------------- mistakes and faults
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: to_gymnasium(fugu.make(Herd, 2, backend="serial")),
-            r"4 agents \(3 sheep, 1 dog\)",
-        ),
-        (
-            lambda: to_gymnasium(fugu.make(Talker, 4, backend="serial", batch_size=2)),
-            "given batches of 2 of 4 environments; allowed: all at once",
-        ),
-        (
-            lambda: to_gymnasium(fugu.make(Talker, 2, backend="serial"), 2, seed=1),
-            "given a Vector and num_envs, seed; allowed: a Vector alone",
-        ),
-    ],
-)
-def test_vectors_that_cannot_be_are_refused(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        make()
-
-
-def test_actions_that_cannot_be_are_refused_before_any_environment_steps(backend: str) -> None:
-    vector = ours(Remembers, backend)
-    with pytest.raises(UsageError, match="step: given before reset"):
-        vector.step([1, 1, 1])
-    vector.reset(seed=0)
-    for wrong in ([1, 1], [1, 7, 9], [0.5, 1, 1], ["a", "b", "c"], [[1], [1]]):
-        with pytest.raises(ActionError):
-            vector.step(wrong)
-    assert vector.step([1, 2, 3])[0][:, 2].tolist() == [1, 1, 1]
-    vector.close()
-    tree = ours(Choices, backend, limits=4)
-    tree.reset(seed=0)
-    actions = list(tree.action_space.sample())
-    actions[0] = np.array([0, 9, 0])
-    with pytest.raises(ActionError, match="leaf '0': given 9; allowed: an integer from -2 to 2"):
-        tree.step(tuple(actions))
-    tree.step(tree.action_space.sample())
-    tree.close()
-
-
-def test_a_broken_step_is_cut_off(backend: str) -> None:
-    """The final observation is the one that was acted on; learning goes on with a new episode."""
-    vector = ours(Remembers, backend)
-    vector.reset(seed=5)
-    seen = vector.step([1, 1, 1])[0]
-    observations, rewards, terminations, truncations, infos = vector.step([1, 4, 1])
-    assert truncations.tolist() == [False, True, False]
-    assert not terminations.any()
-    assert rewards.tolist() == [1, 0, 1]
-    assert observations[:, 2].tolist() == [2, 0, 2]
-    assert np.array_equal(infos["final_obs"][1], seen[1])
-    assert "ValueError: as it was told" in infos["final_info"]["fault"][1]
-    _, _, _, truncations, infos = vector.step([1, 1, 1])
-    assert not truncations.any()
-    assert infos == {}
-    vector.close()
-
-
-def test_a_worker_that_dies_between_two_steps_is_a_cut_too() -> None:
-    vector = ours(Remembers, "process")
-    vector.reset(seed=5)
-    seen = vector.step([1, 1, 1])[0]
-    process = vector.vector._crew._processes[0]
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    _, _, _, truncations, infos = vector.step([1, 1, 1])
-    lost = vector.vector._exchange.envs_of(0)
-    assert truncations.tolist() == [lost[0] <= env < lost[1] for env in range(NUM_ENVS)]
-    assert np.array_equal(infos["final_obs"][0], seen[0])
-    assert infos["final_info"]["fault"][0]
-    assert not vector.step([1, 1, 1])[3].any()
-    vector.close()
-
-
-def test_a_broken_reset_is_an_error(backend: str) -> None:
-    vector = ours(Remembers, backend)
-    with pytest.raises(WorkerError, match=r"(?s)reset failed in environment 0.*as it was told"):
-        vector.reset(seed=0, options={"fail": True})
-    vector.reset(seed=0)
-    vector.close()
 
 
 # ---------------------------------------------------------------------- the example

@@ -1,33 +1,26 @@
-"""What Stable-Baselines3 expects of a VecEnv, on its own DummyVecEnv and on ours, and learning."""
+"""What Stable-Baselines3 expects of a VecEnv, on its own DummyVecEnv and on ours."""
 
 from __future__ import annotations
 
 import functools
 import subprocess
 import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
-from peer_toys import Choices, Everything, Pushes, Remembers, Talker, digest, equal
-from vector_toys import Herd
+from peer_toys import NUM_ENVS, Remembers, Talker, equal
 
 import fugu
-from fugu.core.errors import ActionError, UsageError
-from fugu.envs.expedition import BAG, Expedition
+from fugu.core.errors import UsageError
 from fugu.vector import WorkerError
 
 pytest.importorskip("stable_baselines3")
 
-import torch
-from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.evaluation import evaluate_policy
+from sb3_vectors import ENVS, check_step, ours, theirs
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -38,35 +31,9 @@ from stable_baselines3.common.vec_env import (
 )
 
 from fugu.vector import to_sb3
-from fugu.vector.sb3_spaces import ActionForm, ObservationForm
 
 ROOT = Path(__file__).parents[2]
-NUM_ENVS = 3
 pytestmark = pytest.mark.timeout(120)
-
-
-def registered(name: str, **arguments: Any) -> Callable[[], Any]:
-    return functools.partial(gymnasium.make, name, **arguments)
-
-
-ENVS: dict[str, Callable[[], Any]] = {
-    "CartPole": registered("CartPole-v1", max_episode_steps=15),
-    "FrozenLake": registered("FrozenLake-v1"),
-    "Pendulum": registered("Pendulum-v1", max_episode_steps=20),
-    "Taxi": registered("Taxi-v3", max_episode_steps=20),
-    "a dict, and infos of every kind": Talker,
-}
-
-
-def theirs(make: Callable[[], Any], num_envs: int = NUM_ENVS) -> DummyVecEnv:
-    return DummyVecEnv([make] * num_envs)
-
-
-def ours(
-    make: Callable[[], Any], backend: str = "serial", num_envs: int = NUM_ENVS, **options: Any
-) -> Any:
-    workers = {"num_workers": 2} if backend == "process" else {}
-    return to_sb3(make, num_envs, backend=backend, **workers, **options)
 
 
 @pytest.fixture
@@ -77,25 +44,6 @@ def talkers(backend: str) -> Iterator[tuple[DummyVecEnv, Any]]:
     yield peer, vector
     peer.close()
     vector.close()
-
-
-def check_step(peer: VecEnv, vector: VecEnv, rng: np.random.Generator) -> Any:
-    """One random step of both; what it gave."""
-    peer.action_space.seed(int(rng.integers(2**31)))
-    actions = np.array([peer.action_space.sample() for _ in range(peer.num_envs)])
-    expected, found = peer.step(actions), vector.step(actions)
-    assert equal(found[0], expected[0])
-    for array in (1, 2):
-        assert equal(found[array], expected[array])
-    for info in [*found[3], *expected[3]]:
-        info.get("episode", {}).pop("t", None)
-    without = [
-        {key: info[key] for key in info if key != "episode" or key in other}
-        for info, other in zip(found[3], expected[3], strict=True)
-    ]
-    assert equal(without, expected[3]), (without, expected[3])
-    assert equal(vector.reset_infos, peer.reset_infos)
-    return found
 
 
 # ---------------------------------------------------------------------- reset and step
@@ -316,217 +264,6 @@ def test_their_wrappers_agree(backend: str) -> None:
     vector.close()
 
 
-# ---------------------------------------------------------------------- spaces it does not know
-
-
-def test_nested_observations_become_one_dict_of_leaves() -> None:
-    form = ObservationForm(fugu.Layout.of(Everything.observation_space, limits=4))
-    assert isinstance(form.space, spaces.Dict)
-    expected = {
-        "image": spaces.Box(0, 255, (2, 3), np.uint8),
-        "number": spaces.Box(-1, 1, (1,)),
-        "choice": spaces.Discrete(5),
-        "choices": spaces.MultiDiscrete([3, 4, 5, 6]),
-        "bits": spaces.MultiBinary([2, 2]),
-        "text/length": spaces.Discrete(6),
-        "text/mask": spaces.MultiBinary([5]),
-        "text/characters": spaces.MultiDiscrete([3] * 5),
-        "pair/0/items": spaces.MultiDiscrete([4] * 4),
-        "pair/1/deep": spaces.Box(-np.inf, np.inf, (3,), np.float64),
-        "stacked/items": spaces.Box(0, 1, (4, 2)),
-        "either/index": spaces.Discrete(2),
-        "either/0": spaces.Discrete(3),
-        "either/1": spaces.Box(0, 1, (2,)),
-        "graph/nodes/items": spaces.Box(0, 1, (4, 2)),
-    }
-    for key, space in expected.items():
-        assert form.space.spaces[key] == space, key
-
-
-@pytest.mark.parametrize("space", [spaces.Tuple((spaces.Discrete(3),)), spaces.Text(4)])
-def test_other_observations_become_dicts_too(space: Any) -> None:
-    form = ObservationForm(fugu.Layout.of(space))
-    assert isinstance(form.space, spaces.Dict)
-    assert set(form.space) in (
-        {"0"},
-        {f"observation/{k}" for k in ("length", "mask", "characters")},
-    )
-
-
-def test_offered_observations_are_right(backend: str) -> None:
-    vector = ours(Choices, backend, limits=4)
-    vector.seed(2)
-    observations = vector.reset()
-    peers = [Choices() for _ in range(NUM_ENVS)]
-    seen = [env.reset(seed=2 + i)[0] for i, env in enumerate(peers)]
-    for _ in range(30):
-        for key, space in vector.observation_space.spaces.items():
-            if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-                assert all(value in space for value in observations[key]), key
-            assert observations[key].shape == (NUM_ENVS, *space.shape)
-        for env, value in enumerate(seen):
-            assert equal(observations["image"][env], value["image"])
-            assert observations["choice"][env] == value["choice"] + 2
-            assert observations["choices"][env].tolist() == value["choices"].ravel().tolist()
-            assert observations["echo"][env] == value["echo"]
-            assert observations["number"][env].tolist() == [value["number"]]
-            assert observations["text/length"][env] == len(value["text"])
-            items = value["pair"][0]
-            found = observations["pair/0/items"][env][: len(items)]
-            assert found.tolist() == [item - 1 for item in items]
-            assert equal(observations["pair/1/deep"][env], value["pair"][1]["deep"])
-        actions = np.array([vector.action_space.sample() for _ in range(NUM_ENVS)])
-        observations, _, dones, infos = vector.step(actions)
-        for env, numbers in enumerate(actions):
-            action = (numbers[0] - 2, {"bits": numbers[1:4], "more": numbers[None, 4:]})
-            value, _, ended, _, _ = peers[env].step(action)
-            assert ended == dones[env]
-            if ended:
-                final = infos[env]["terminal_observation"]
-                assert final["echo"] == digest(action)
-                assert equal(final["image"], value["image"])
-                value = peers[env].reset()[0]
-            seen[env] = value
-    vector.close()
-
-
-def test_trees_of_continuous_actions_become_one_box(backend: str) -> None:
-    vector = ours(Pushes, backend, limits=4)
-    low, high = [-1, -1, -1, -1, 0], [1, 1, 1, 1, 5]
-    assert vector.action_space == spaces.Box(np.float32(low), np.float32(high))
-    vector.reset()
-    actions = np.array([vector.action_space.sample() for _ in range(NUM_ENVS)])
-    observations, _, dones, infos = vector.step(actions)
-    for env, numbers in enumerate(actions):
-        echo = infos[env]["terminal_observation"] if dones[env] else observations
-        found = echo["echo"] if dones[env] else echo["echo"][env]
-        assert found == digest({"a": numbers[:4].reshape(2, 2), "b": numbers[4]})
-    vector.close()
-
-
-def test_mixed_actions_become_choices_on_request() -> None:
-    layout = fugu.Layout.of(Expedition().action_space, strict=True, plain=True)
-    with pytest.raises(UsageError, match=r"action leaf 'effort'.*action_bins=5"):
-        ActionForm(layout)
-    form = ActionForm(layout, bins=5)
-    order = list(layout.space.spaces)
-    counts = {"direction": 4, "dig": 2, "effort": 5}
-    assert form.space == spaces.MultiDiscrete([counts[key] for key in order])
-    for bin_, effort in enumerate([-1, -0.5, 0, 0.5, 1]):
-        given = {"direction": 3, "dig": 1, "effort": bin_}
-        row = form.rows([[given[key] for key in order]], 1)[0]
-        action = layout.unpack(row)
-        assert (action["direction"], action["dig"].tolist()) == (3, [1])
-        assert action["effort"].tolist() == [effort]
-
-
-@pytest.mark.parametrize(
-    ("space", "bins", "message"),
-    [
-        (spaces.Dict(say=spaces.Text(3)), None, r"action leaf 'say': given Text"),
-        (spaces.Tuple((spaces.Sequence(spaces.Discrete(2)),)), None, "action leaf '0': given Seq"),
-        (spaces.Box(-np.inf, np.inf, (2,)), 3, "unbounded"),
-        (spaces.Box(-1, 1, (2,)), 1, "action_bins: given 1"),
-        (spaces.Dict(), None, "no leaf"),
-    ],
-)
-def test_actions_that_cannot_be_offered_are_refused(space: Any, bins: Any, message: str) -> None:
-    limits = 4 if "Sequence" in str(space) else None
-    with pytest.raises(UsageError, match=message):
-        ActionForm(fugu.Layout.of(space, limits=limits), bins)
-
-
-def test_the_vector_is_closed_if_it_cannot_be_offered() -> None:
-    with pytest.raises(UsageError, match="action leaf 'text'"):
-        ours(Everything, "process", **Everything.LIMITS)
-    with fugu.make(Herd, 2, backend="serial") as herd, pytest.raises(UsageError, match="4 agents"):
-        to_sb3(herd)
-    with fugu.make(Expedition, 2, backend="serial", limits=BAG) as plain:
-        with pytest.raises(UsageError, match="action_bins"):
-            to_sb3(plain)
-        plain.reset()  # whoever made it may go on with it
-
-
-def test_actions_that_cannot_be_are_refused_before_any_environment_steps(backend: str) -> None:
-    vector = ours(Remembers, backend)
-    with pytest.raises(UsageError, match="step: given before reset"):
-        vector.step(np.array([1, 1, 1]))
-    vector.reset()
-    for wrong in ([1, 1], [1, 7, 9], [-1, 0, 0], ["a", "b", "c"], [np.nan, 1, 1], [[1], [1], [1]]):
-        with pytest.raises(ActionError):
-            vector.step(np.array(wrong))
-    assert vector.step(np.array([1, 2, 3]))[0][:, 2].tolist() == [1, 1, 1]
-    vector.close()
-
-
-def test_a_broken_step_is_cut_off(backend: str) -> None:
-    vector = ours(Remembers, backend)
-    vector.reset()
-    seen = vector.step(np.array([1, 1, 1]))[0]
-    observations, rewards, dones, infos = vector.step(np.array([1, 4, 1]))
-    assert dones.tolist() == [False, True, False]
-    assert rewards.tolist() == [1, 0, 1]
-    assert observations[:, 2].tolist() == [2, 0, 2]
-    assert infos[1]["TimeLimit.truncated"]
-    assert np.array_equal(infos[1]["terminal_observation"], seen[1])
-    assert "ValueError: as it was told" in infos[1]["fault"]
-    vector.close()
-
-
-# ---------------------------------------------------------------------- learning
-
-
-@pytest.mark.parametrize(
-    ("make", "options"),
-    [
-        (registered("Blackjack-v1"), {}),
-        (functools.partial(Choices, tame=True), {"limits": 4}),
-        (functools.partial(Pushes, tame=True), {"limits": 4}),
-        (Expedition, {"limits": BAG, "action_bins": 3}),
-    ],
-    ids=["a tuple", "choices", "pushes", "mixed"],
-)
-def test_their_algorithms_take_what_they_did_not_know(
-    make: Callable[[], Any], options: dict[str, Any]
-) -> None:
-    torch.set_num_threads(1)
-    vector = ours(make, num_envs=2, **options)
-    model = A2C("MultiInputPolicy", vector, n_steps=8, seed=0)
-    model.learn(64)
-    assert model.num_timesteps == 64
-    vector.close()
-
-
-@pytest.mark.timeout(280)
-def test_ppo_learns_cartpole_through_processes() -> None:
-    torch.set_num_threads(1)
-    start = time.time()
-    vector = to_sb3(fugu.make("CartPole-v1", 8, backend="process", num_workers=2, seed=1))
-    model = PPO(
-        "MlpPolicy",
-        vector,
-        n_steps=32,
-        batch_size=256,
-        n_epochs=20,
-        gamma=0.98,
-        gae_lambda=0.8,
-        learning_rate=lambda left: 1e-3 * left,
-        clip_range=lambda left: 0.2 * left,
-        ent_coef=0.0,
-        seed=1,
-        device="cpu",
-    )
-    model.learn(100_000)
-    assert model.ep_info_buffer is not None
-    assert len(model.ep_info_buffer) == 100  # what it logs comes from our infos
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no Monitor
-        mean, spread = evaluate_policy(model, vector, n_eval_episodes=20, deterministic=True)
-    vector.close()
-    print(f"CartPole through to_sb3: {mean:.1f} +- {spread:.1f} in {time.time() - start:.0f} s")
-    assert mean >= 475
-
-
 # ---------------------------------------------------------------------- importing
 
 
@@ -550,16 +287,3 @@ def test_without_it_the_error_names_the_extra() -> None:
         "import sys; sys.modules['stable_baselines3'] = None\nfrom fugu.vector import to_sb3"
     )
     assert 'pip install "fugu-rl[sb3]"' in done.stderr
-
-
-def test_the_structured_example_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, "examples/sb3_structured.py", "--total-steps", "2000"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "mean return" in done.stdout
-    assert "steps/s" in done.stdout
