@@ -135,7 +135,10 @@ class Chatty(Small):
 
 
 class Naughty(Small):
-    """Does something bad on action 4: what, and in which call, it is told when it is made."""
+    """Does something bad on action 4: what, and in which call, it is told when it is made.
+
+    `where` is "always" for any step.
+    """
 
     def __init__(self, deed: str, where: str = "step", in_copy: bool = False) -> None:
         self.deed, self.where = deed, where
@@ -148,7 +151,7 @@ class Naughty(Small):
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Any:
-        if self.where == "step" and action == 4:
+        if self.where == "always" or (self.where == "step" and action == 4):
             misbehave(self.deed)
         return super().step(action)
 

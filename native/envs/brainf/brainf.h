@@ -4,7 +4,9 @@
    The language, the 26 tasks and the reward are those of the paper's published code; the cases'
    numbers are drawn here, never 0 within a word, and are always the same. The tape begins at its
    left end and grows to the right, cells count modulo the task's base, input that ended is read as
-   0, brackets without a partner do nothing, and a run that takes 5,000 steps has failed. */
+   0, brackets without a partner do nothing, and a run that takes 5,000 steps has failed.
+
+   An environment is one file, so the tasks stand here beside what runs them. */
 #include "fugu_env.h"
 
 enum {
