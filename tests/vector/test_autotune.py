@@ -139,7 +139,7 @@ def test_a_trial_that_fails_is_a_row_and_the_tuning_goes_on(
     [
         (functools.partial(Naughty, "segfault"), "cannot be profiled: its process was killed by"),
         (functools.partial(Naughty, "stall"), "cannot be profiled: no end after 2 s"),
-        (functools.partial(Naughty, "raise", "always"), "failed in every trial .*|cannot be profiled"),
+        (functools.partial(Naughty, "raise", "always"), "failed in every|cannot be profiled"),
         (dict, "cannot be profiled: UsageError: given {}"),
     ],
 )
