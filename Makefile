@@ -14,7 +14,7 @@ GYMNASIUMS := 1.0.0 1.4.0
 WERROR ?= ON
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all recipes check docs format lint sanitize sanitize-suite fuzz bench peers bubblewrap chromium setup clean
+.PHONY: train test test-all recipes check package docs format lint sanitize sanitize-suite fuzz bench peers bubblewrap chromium setup clean
 
 train: setup
 	$(BIN)/fugu train breakout
@@ -44,7 +44,17 @@ recipes: .venv-recipes/.installed
 	@bash tests/recipes/install.sh
 	@touch $@
 
-check: lint docs test
+check: lint docs package test
+
+# The source package, in an empty virtual environment, as users have it: it steps, and trains nothing.
+package: setup
+	@rm -rf build/package && mkdir -p build/package
+	@$(BIN)/python -c 'import scikit_build_core.build as b; b.build_sdist("build/package")' >/dev/null
+	@$(PYTHON) -m venv build/package/venv
+	@build/package/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt build/package/*.tar.gz
+	@cd build/package && venv/bin/fugu doctor >/dev/null && venv/bin/fugu check CartPole-v1 >/dev/null && \
+	    venv/bin/python -c 'import fugu; fugu.make("breakout", 8, backend="native").reset(seed=1)' && \
+	    echo "the source package installs and steps: $$(ls *.tar.gz)"
 
 # A warning is an error. Nothing of the site is fetched, when it is built or when it is read.
 docs: setup
