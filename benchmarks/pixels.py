@@ -3,7 +3,7 @@
     python benchmarks/pixels.py [--quick] [--json FILE] [--curve [--seed 1] [--total-steps N]]
 
 How peers are measured is told in `racing.py`. A step is one action, which is four frames; all count
-the same number of steps, after two updates that are not counted, with two threads, and see four
+the same number of steps, after an update that is not counted, with two threads, and see four
 grey pictures of 84 x 84. Each row says what decides the work of a step.
 
 fugu, recipe: what `fugu train ALE/Pong-v5` does, by the recipe's own settings.
@@ -34,7 +34,7 @@ from fugu.training.trainer import Progress, Trainer
 
 GAME, NETWORK = "ALE/Pong-v5", "Nature, 512"
 THREADS, ASKED = 2, 2.0
-STEPS, QUICK_STEPS = 8192, 2048  # counted; whole updates of all
+STEPS, QUICK_STEPS, ROUNDS = 4096, 2048, 3  # counted are whole updates of all
 SECONDS = 120.0  # that a turn may take many times over, before it counts as stalled
 WORK = ("copies", "horizon", "epochs", "minibatch", "threads", "parameters")
 RECENT, POINTS = 20, 200  # episodes of a score, and points of a curve
@@ -65,10 +65,10 @@ def rates(bench: Bench) -> list[Claim]:
     }
     if bench.quick:
         del entries["sb3, processes"]
-    steps, warm = (QUICK_STEPS, 1) if bench.quick else (STEPS, 2)
+    steps = QUICK_STEPS if bench.quick else STEPS
     for entry in entries.values():
-        entry.settings |= {"goal": "rate", "steps": steps, "warm": warm}
-    bench.race("pong", entries, SECONDS)
+        entry.settings |= {"goal": "rate", "steps": steps, "warm": 1}
+    bench.race("pong", entries, SECONDS, ROUNDS)
     found = {name: entry.figure("rate") for name, entry in entries.items()}
     peers = {name: rate for name, rate in found.items() if not name.startswith("fugu")}
     rows = []
