@@ -10,9 +10,10 @@ a figure is the median of its rounds. Beside them are the caller alone and proce
 A request takes the time of its worker (steps, and packing), the learner's own (sending, fetching,
 copying into the slab), and what is left: Ray's way there and back. With one worker these add up.
 
-Without --quick CartPole is then trained on three nodes, one of which is killed on the way. Figures
-go to `benchmarks/results/scale.json`, beside those of learners; --docs writes the tables of
-`docs/scale.md` from that file and measures nothing.
+Then breakout is trained by one and by two learners (`scale_ranks.py`), and without --quick CartPole
+on three nodes, one of which is killed on the way. Figures go to `benchmarks/results/scale.json`;
+--docs writes the tables of `docs/scale.md` from that file and measures nothing. --only ranks, or
+environments, leaves the other figures as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -34,6 +35,7 @@ import ray
 import tyro
 from claims import Claim, Options, finish
 from gymnasium import spaces
+from proving import keep
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -44,6 +46,7 @@ for folder in ("vector", "learning"):
 
 from ray_nodes import Nodes, nodes  # noqa: E402
 from scale_plan import plan_table  # noqa: E402
+from scale_ranks import measure_ranks, ranks_table  # noqa: E402
 
 import fugu  # noqa: E402
 from fugu.core.machine import usable_cores  # noqa: E402
@@ -63,6 +66,8 @@ class ScaleOptions(Options):
 
     docs: bool = False
     """Write the tables of docs/scale.md from the figures that are kept."""
+    only: tuple[Literal["environments", "ranks"], ...] = ()
+    """Only these."""
 
 
 class Waits(gymnasium.Env[Any, Any]):
@@ -263,19 +268,14 @@ def claims_of(figures: Figures) -> list[Claim]:
     ]
 
 
-def keep(figures: Figures) -> None:
-    """Write the figures of environments, and leave those of learners as they are."""
-    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps({**before, "environments": figures}, indent=1) + "\n")
-
-
 def write_docs() -> None:
     """Put the tables into the page, between the marks that are there for them."""
-    figures = json.loads(RESULTS.read_text())["environments"]
-    text = PAGE.read_text()
+    kept = json.loads(RESULTS.read_text())
+    figures, text = kept["environments"], PAGE.read_text()
     for name, table in (
         ("rates", rates_table(figures)),
         ("requests", requests_table(figures)),
+        ("ranks", ranks_table(kept["ranks"])),
         ("plan", plan_table(figures)),
     ):
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -298,13 +298,26 @@ def main(options: ScaleOptions) -> None:
     if options.docs:
         write_docs()
         return
-    figures = measure(options.quick)
+    claims: list[Claim] = []
+    if "environments" in (options.only or ("environments",)):
+        claims += study_environments(options.quick)
+    if "ranks" in (options.only or ("ranks",)):
+        found = measure_ranks(options.quick)
+        console.print(ranks_table(found))
+        if not options.quick:
+            keep("scale", {"ranks": found})
+    finish(claims, options)
+
+
+def study_environments(quick: bool) -> list[Claim]:
+    """Those on a cluster."""
+    figures = measure(quick)
     for table in (rates_table(figures), requests_table(figures), plan_table(figures)):
         console.print(table)
-    claim, figures["training"] = learn(options.quick)
-    if not options.quick:
-        keep(figures)
-    finish([*claims_of(figures), claim], options)
+    claim, figures["training"] = learn(quick)
+    if not quick:
+        keep("scale", {"environments": figures})
+    return [*claims_of(figures), claim]
 
 
 if __name__ == "__main__":
