@@ -41,7 +41,9 @@ from fugu.core.machine import usable_cores
 
 RATE, PATIENCE = 199, 300.0  # samples a second; seconds that a training may take to be warm
 KINDS = ("products", "environment", "network", "torch", "python", "kernel", "idle")
-PRODUCTS = re.compile(r"product|outer|convolve|pair_rows|pair_columns|gemm|dnnl|mkl|jit", re.I)
+PRODUCTS = re.compile(
+    r"product|wide_rows|narrow_rows|outer|convolve|pair_rows|pair_columns|gemm|dnnl|mkl|jit", re.I
+)
 JOBS = {
     "cartpole": ("cartpole",),
     "breakout": ("breakout",),
@@ -84,13 +86,14 @@ def training(words: tuple[str, ...]) -> Iterator[psutil.Process]:
 
 
 def samples(process: psutil.Process, seconds: float) -> Iterator[tuple[int, int, str, str]]:
-    """Count, process, library and symbol of what perf saw."""
+    """Count, thread, library and symbol of what perf saw."""
     pids = [process.pid, *(child.pid for child in process.children(recursive=True))]
     with tempfile.TemporaryDirectory() as folder:
         data = str(Path(folder) / "perf.data")
         asked = ["-F", str(RATE), "-o", data, "-p", ",".join(map(str, pids))]
         record = ["perf", "record", *asked, "--", "sleep", str(seconds)]
         subprocess.run(record, check=True, capture_output=True)
+        # What perf calls a pid is a thread's.
         fields = ["--sort", "pid,dso,symbol", "-F", "sample,pid,dso,symbol", "-t", "\t"]
         report = ["perf", "report", "-i", data, "--stdio", "--no-children", *fields]
         printed = subprocess.run(report, check=True, capture_output=True, text=True).stdout
@@ -101,7 +104,7 @@ def samples(process: psutil.Process, seconds: float) -> Iterator[tuple[int, int,
 
 
 def kind_of(env: str, own: bool, library: str, symbol: str) -> str:
-    """What a sample counts for; `own`: it is of the process that learns."""
+    """What a sample counts for; `own`: its thread is of the process that learns."""
     if not own or library == f"{env}.so":
         return "environment"
     if "kernel" in library or symbol.startswith("[k]"):
@@ -119,8 +122,9 @@ def measure(words: tuple[str, ...], seconds: float) -> dict[str, float]:
     """Shares of the wall clock of all cores."""
     found: Counter[str] = Counter()
     with training(words) as process:
-        for count, pid, library, symbol in samples(process, seconds):
-            found[kind_of(words[0], pid == process.pid, library, symbol)] += count
+        own = {thread.id for thread in process.threads()}
+        for count, thread, library, symbol in samples(process, seconds):
+            found[kind_of(words[0], thread in own, library, symbol)] += count
     all_of_it = max(RATE * seconds * usable_cores(), found.total())
     found["idle"] = round(all_of_it - found.total())
     return {kind: found[kind] / all_of_it for kind in KINDS}
