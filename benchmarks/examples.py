@@ -32,7 +32,7 @@ from typing import IO, Any
 import tyro
 from claims import Options, finish
 from proving import check_names, commit, keep
-from racing import ROOT, console, show, text
+from racing import ROOT, show, text
 
 sys.path.insert(0, str(ROOT / "examples/cleanrl"))
 from variants import HERE, PLAIN, VARIANTS
@@ -137,7 +137,7 @@ def study(chosen: dict[str, Script], seconds: float, rounds: int) -> dict[str, d
         for name, script in chosen.items():
             if name in found:
                 continue
-            console.print(f"round {number + 1} of {rounds}: {name}")
+            print(f"round {number + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
             told = script.run(seconds)
             if "rate" in told:
                 rates.setdefault(name, []).append(told["rate"])
