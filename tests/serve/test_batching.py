@@ -160,10 +160,12 @@ def test_one_that_is_cancelled_under_way_is_forgotten() -> None:
         first.cancel()
         second = batcher.submit(asks[1])
         engine.gate.set()
-        await second
+        assert await second is not None
+        assert first.cancelled()
         await batcher.close()
 
     run(test)
+    assert engine.sizes == [1, 1]
 
 
 class PickyEngine:
