@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -18,6 +20,15 @@ NUM_ENVS = 3
 
 def registered(name: str, **arguments: Any) -> Callable[[], Any]:
     return functools.partial(gymnasium.make, name, **arguments)
+
+
+def run_example(name: str, *arguments: str) -> str:
+    """What a script of examples prints, trained for a moment."""
+    command = [sys.executable, f"examples/{name}.py", *arguments, "--total-steps", "2000"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def equal(a: Any, b: Any) -> bool:

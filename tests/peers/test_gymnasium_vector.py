@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,14 +13,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 from gymnasium_vectors import ENVS, check_step, ours, theirs
-from peer_toys import NUM_ENVS, Remembers, Talker, equal, registered
+from peer_toys import NUM_ENVS, Remembers, Talker, equal, registered, run_example
 
 import fugu
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, episode_seed
 from fugu.vector import WorkerError, to_gymnasium
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -372,13 +368,4 @@ def test_flat_rows() -> None:
 
 @pytest.mark.parametrize("env", ["expedition", "CartPole-v1", "Pendulum-v1"])
 def test_the_cleanrl_style_example_runs(env: str) -> None:
-    program = "examples/cleanrl_style_ppo.py"
-    done = subprocess.run(
-        [sys.executable, program, "--env", env, "--total-steps", "2000"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "mean return" in done.stdout
+    assert "mean return" in run_example("cleanrl_style_ppo", "--env", env)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from peer_toys import Choices, Pushes, registered
+from peer_toys import Choices, Pushes, registered, run_example
 
 import fugu
 from fugu.envs.expedition import BAG, Expedition
@@ -26,7 +23,6 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from fugu.vector import to_sb3
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -82,13 +78,6 @@ def test_ppo_learns_cartpole_through_processes() -> None:
 
 
 def test_the_structured_example_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, "examples/sb3_structured.py", "--total-steps", "2000"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "mean return" in done.stdout
-    assert "steps/s" in done.stdout
+    told = run_example("sb3_structured")
+    assert "mean return" in told
+    assert "steps/s" in told
