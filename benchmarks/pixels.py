@@ -1,6 +1,7 @@
 """ALE Pong from pixels: training beside Stable-Baselines3 and a plain script, in one run.
 
-    python benchmarks/pixels.py [--quick] [--json FILE] [--curve [--seed 1] [--total-steps N]]
+    python benchmarks/pixels.py [--quick] [--json FILE]
+    python benchmarks/pixels.py --curve [--seed 1] [--total-steps N] [--threads 2]
 
 How peers are measured is told in `racing.py`. A step is one action, which is four frames; all count
 the same number of steps, after an update that is not counted, with two threads, and see four
@@ -51,6 +52,8 @@ class PixelOptions(Options):
     """Of that training."""
     total_steps: int = 2_000_000
     """Of that training."""
+    threads: int = THREADS
+    """Of that training."""
 
 
 def rates(bench: Bench) -> list[Claim]:
@@ -97,7 +100,7 @@ def rates(bench: Bench) -> list[Claim]:
 # ------------------------------------------------------------------ learning
 
 
-def learn(seed: int, total_steps: int) -> dict[str, Any]:
+def learn(seed: int, total_steps: int, threads: int) -> dict[str, Any]:
     """Train by the recipe; the mean score of the last games, beside steps and seconds."""
     recent: deque[float] = deque(maxlen=RECENT)
     curve: dict[str, list[float]] = {"steps": [], "seconds": [], "score": []}
@@ -118,12 +121,12 @@ def learn(seed: int, total_steps: int) -> dict[str, Any]:
     fugu.train(
         GAME,
         seed=seed,
-        train={"total_steps": total_steps, "threads": THREADS},
+        train={"total_steps": total_steps, "threads": threads},
         keep=False,
         show=False,
         callbacks=[watch],
     )
-    return {"seed": seed, "total_steps": total_steps, **curve}
+    return {"seed": seed, "total_steps": total_steps, "threads": threads, **curve}
 
 
 def draw(found: dict[str, Any]) -> None:
@@ -138,7 +141,7 @@ def draw(found: dict[str, Any]) -> None:
 def main(options: PixelOptions) -> None:
     """Measure and report, or learn."""
     if options.curve:
-        found = learn(options.seed, options.total_steps)
+        found = learn(options.seed, options.total_steps, options.threads)
         keep("pong", {**found, "commit": commit()})
         draw(found)
         return
