@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "kernels/hot.hpp"
+#include "kernels/lanes.hpp"
 #include "kernels/team.hpp"
 
 namespace fugu {
@@ -55,6 +56,7 @@ namespace sampling_detail {
 constexpr size_t kBlock = 256;     // rows that a thread takes at once
 constexpr size_t kAlone = 1 << 14; // numbers below which threads do not pay
 constexpr size_t kChunk = 512;     // choices whose exponentials are kept at once
+constexpr size_t kFew = 32;        // choices of a head that rows look at side by side
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr double kHalfLogTau = 0.91893853320467274178; // log(2 pi) / 2
 
@@ -82,7 +84,7 @@ FUGU_KERNEL_INLINE float exp_of_negative(float x) {
     return x < -87.0f ? 0.0f : e * power;
 }
 
-// One head of one row, before and after its choice.
+// One head of one row that has many choices, before and after one is taken.
 struct Head {
     const float* logits;
     const uint8_t* masks;
@@ -153,38 +155,134 @@ struct Head {
     }
 };
 
+// Rows side by side, one of whose heads is looked at; what it adds to each row.
+struct Lanes {
+    size_t count; // rows
+    bool here[kLanes];
+    alignas(64) double log_probability[kLanes], entropy[kLanes];
+};
+
+FUGU_KERNEL_INLINE RowFault fault_of(float most, bool good, float uniform) {
+    if (!good)
+        return RowFault::NotANumber;
+    if (most == kMinusInfinity)
+        return RowFault::NoChoice;
+    return uniform >= 0.0f && uniform < 1.0f ? RowFault::None : RowFault::BadRandom;
+}
+
+// A head of many choices, row by row; the first faulty one ends it.
+FUGU_KERNEL_INLINE FaultyRow wide_head(const CategoricalTask& task, size_t begin, size_t h,
+                                       size_t offset, Lanes& lanes) {
+    float weights[kChunk];
+    for (size_t l = 0; l < lanes.count; ++l) {
+        const size_t row = begin + l, place = row * task.heads + h;
+        task.actions[place] = 0;
+        if (!lanes.here[l])
+            continue;
+        Head head{task.logits + row * task.stride + offset,
+                  task.masks ? task.masks + row * task.width + offset : nullptr,
+                  static_cast<size_t>(task.choices[h])};
+        const bool good = head.scan();
+        const float uniform = task.uniforms ? task.uniforms[place] : 0.0f;
+        if (const RowFault fault = fault_of(head.most, good, uniform); fault != RowFault::None)
+            return {fault, row, h};
+        head.sum(weights);
+        const size_t action = task.uniforms ? head.draw(uniform, weights) : head.best();
+        task.actions[place] = static_cast<int64_t>(action);
+        const double log_total = log_of_positive(head.total);
+        lanes.log_probability[l] += static_cast<double>(head.logits[action]) -
+                                    static_cast<double>(head.most) - log_total;
+        lanes.entropy[l] += log_total - head.moment / head.total;
+    }
+    return {};
+}
+
+// A head of few choices, all rows at once: the same steps, and the same bits.
+FUGU_KERNEL_INLINE FaultyRow narrow_head(const CategoricalTask& task, size_t begin, size_t h,
+                                         size_t offset, Lanes& lanes) {
+    const size_t choices = static_cast<size_t>(task.choices[h]);
+    alignas(64) float logits[kFew][kLanes], weights[kFew][kLanes];
+    alignas(64) float most[kLanes], uniform[kLanes], chosen[kLanes];
+    alignas(64) int32_t good[kLanes], action[kLanes], found[kLanes];
+    alignas(64) double total[kLanes], moment[kLanes], running[kLanes], log_total[kLanes];
+    for (size_t l = 0; l < kLanes; ++l) {
+        const size_t row = begin + l;
+        const bool here = l < lanes.count && lanes.here[l];
+        good[l] = 1, most[l] = kMinusInfinity;
+        uniform[l] = here && task.uniforms ? task.uniforms[row * task.heads + h] : 0.0f;
+        for (size_t i = 0; i < choices; ++i) {
+            const float x = here ? task.logits[row * task.stride + offset + i] : 0.0f;
+            const bool allowed = !here || !task.masks || task.masks[row * task.width + offset + i];
+            good[l] &= x <= std::numeric_limits<float>::max();
+            logits[i][l] = allowed ? x : kMinusInfinity;
+        }
+    }
+    for (size_t i = 0; i < choices; ++i)
+        for (size_t l = 0; l < kLanes; ++l)
+            most[l] = logits[i][l] > most[l] ? logits[i][l] : most[l];
+    for (size_t l = 0; l < lanes.count; ++l)
+        if (lanes.here[l])
+            if (const RowFault fault = fault_of(most[l], good[l] != 0, uniform[l]);
+                fault != RowFault::None)
+                return {fault, begin + l, h};
+    for (size_t l = 0; l < kLanes; ++l)
+        total[l] = moment[l] = running[l] = 0.0, action[l] = found[l] = 0;
+    for (size_t i = 0; i < choices; ++i)
+        for (size_t l = 0; l < kLanes; ++l) {
+            const float far = logits[i][l] - most[l], weight = exp_of_negative(far);
+            weights[i][l] = weight; // of what is not allowed 0
+            total[l] += static_cast<double>(weight);
+            moment[l] +=
+                static_cast<double>(weight) * static_cast<double>(weight > 0.0f ? far : 0.0f);
+        }
+    for (size_t i = 0; i < choices; ++i)
+        for (size_t l = 0; l < kLanes; ++l) {
+            running[l] += static_cast<double>(weights[i][l]);
+            const double threshold = static_cast<double>(uniform[l]) * total[l];
+            const bool passed = task.uniforms ? running[l] > threshold : logits[i][l] == most[l];
+            const bool taken = !found[l] && weights[i][l] > 0.0f; // the last possible one so far
+            action[l] = taken ? static_cast<int32_t>(i) : action[l];
+            chosen[l] = taken ? logits[i][l] : chosen[l];
+            found[l] |= taken && passed;
+        }
+    for (size_t l = 0; l < kLanes; ++l)
+        log_total[l] = log_of_positive(total[l]);
+    for (size_t l = 0; l < lanes.count; ++l) {
+        const bool here = lanes.here[l];
+        task.actions[(begin + l) * task.heads + h] = here ? action[l] : 0;
+        const double distance = static_cast<double>(chosen[l]) - static_cast<double>(most[l]);
+        lanes.log_probability[l] += here ? distance - log_total[l] : 0.0;
+        lanes.entropy[l] += here ? log_total[l] - moment[l] / total[l] : 0.0;
+    }
+    return {};
+}
+
+// Faults are told head by head among rows that stand side by side: of one row, the first head's.
 FUGU_KERNEL static FaultyRow categorical_rows(const CategoricalTask& task, size_t begin,
                                               size_t end) {
-    float weights[kChunk];
-    for (size_t row = begin; row < end; ++row) {
-        const bool live = !task.live || task.live[row];
-        double log_probability = 0.0, entropy = 0.0;
-        const float* logits = task.logits + row * task.stride;
-        const uint8_t* masks = task.masks ? task.masks + row * task.width : nullptr;
-        for (size_t h = 0; h < task.heads; ++h) {
-            Head head{logits, masks, static_cast<size_t>(task.choices[h])};
-            logits += head.choices, masks = masks ? masks + head.choices : nullptr;
-            const size_t place = row * task.heads + h;
-            task.actions[place] = 0;
-            if (!live)
-                continue;
-            if (!head.scan())
-                return {RowFault::NotANumber, row, h};
-            if (head.most == kMinusInfinity)
-                return {RowFault::NoChoice, row, h};
-            if (task.uniforms && !(task.uniforms[place] >= 0.0f && task.uniforms[place] < 1.0f))
-                return {RowFault::BadRandom, row, h};
-            head.sum(weights);
-            const size_t action =
-                task.uniforms ? head.draw(task.uniforms[place], weights) : head.best();
-            task.actions[place] = static_cast<int64_t>(action);
-            const double log_total = std::log(head.total);
-            log_probability += static_cast<double>(head.logits[action]) -
-                               static_cast<double>(head.most) - log_total;
-            entropy += log_total - head.moment / head.total;
+    for (size_t first = begin; first < end; first += kLanes) {
+        Lanes lanes;
+        lanes.count = std::min(kLanes, end - first);
+        for (size_t l = 0; l < kLanes; ++l) {
+            lanes.here[l] = l < lanes.count && (!task.live || task.live[first + l]);
+            lanes.log_probability[l] = lanes.entropy[l] = 0.0;
         }
-        task.log_probabilities[row] = static_cast<float>(log_probability);
-        task.entropies[row] = static_cast<float>(entropy);
+        FaultyRow lowest{RowFault::None, end, 0};
+        size_t offset = 0;
+        for (size_t h = 0; h < task.heads; ++h) {
+            const size_t choices = static_cast<size_t>(task.choices[h]);
+            const FaultyRow faulty = choices <= kFew ? narrow_head(task, first, h, offset, lanes)
+                                                     : wide_head(task, first, h, offset, lanes);
+            if (faulty.fault != RowFault::None && faulty.row < lowest.row)
+                lowest = faulty;
+            offset += choices;
+        }
+        if (lowest.fault != RowFault::None)
+            return lowest;
+        for (size_t l = 0; l < lanes.count; ++l) {
+            task.log_probabilities[first + l] = static_cast<float>(lanes.log_probability[l]);
+            task.entropies[first + l] = static_cast<float>(lanes.entropy[l]);
+        }
     }
     return {};
 }

@@ -42,7 +42,7 @@ FUGU_NET_INLINE Floats relu(Floats x) {
 FUGU_NET_INLINE Floats sigmoid(Floats x) {
     const Floats low = at_least(x, -60.0f);
     const Exponential e = exponential(low > 60.0f ? splat(-60.0f) : -low);
-    return 1.0f / (1.0f + fused(e.power, e.rest, e.power));
+    return inverse(1.0f + fused(e.power, e.rest, e.power));
 }
 
 // Near 0 too: of e^y - 1 with y = -2 |x|, no digit is lost.
@@ -50,7 +50,7 @@ FUGU_NET_INLINE Floats tanh_of(Floats x) {
     const Floats y = x < 0.0f ? 2.0f * x : -2.0f * x;
     const Exponential e = exponential(at_least(y, -40.0f));
     const Floats less = fused(e.power, e.rest, e.power - 1.0f);
-    const Floats size = -less / (2.0f + less);
+    const Floats size = -less * inverse(2.0f + less);
     return x < 0.0f ? -size : size;
 }
 
@@ -61,7 +61,7 @@ struct Normal {
 };
 FUGU_NET_INLINE Normal normal(Floats x) {
     const Floats a = (x < 0.0f ? -x : x) * 0.707106781f;
-    const Floats t = 1.0f / fused(a, 0.4f, 1.0f);
+    const Floats t = inverse(fused(a, 0.4f, 1.0f));
     Floats p = fused(t, -0.203761861f, 0.723592222f);
     p = fused(p, t, -0.394576371f);
     p = fused(p, t, 0.487529010f);

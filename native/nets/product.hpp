@@ -243,12 +243,12 @@ FUGU_NET_INLINE float* pair_row(const float* x, size_t width, float* out) {
     size_t i = 0;
     for (; i + 2 * kLanes <= width; i += 2 * kLanes, out += kLanes)
         store((Floats)pairs_of(load(x + i), load(x + i + kLanes)), out);
-    for (; i < width; i += 2, ++out) {
-        const uint32_t low = short_of(x[i]), high = i + 1 < width ? short_of(x[i + 1]) : 0;
-        const uint32_t word = low | high << 16;
-        std::memcpy(out, &word, sizeof(word));
-    }
-    return out;
+    if (i == width)
+        return out;
+    const Ints pairs = pairs_of(load_within(x, i, width), load_within(x, i + kLanes, width));
+    const size_t words = (width - i + 1) / 2;
+    store_within((Floats)pairs, out, 0, words);
+    return out + words;
 }
 
 inline void pair_rows(const In& in, float* out) {

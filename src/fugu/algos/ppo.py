@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
-from fugu.algos.rows import Minibatch, Rows, Signal, Steps
+from fugu.algos.rows import Minibatch, Rows, Signal, Steps, side_by_side
 from fugu.core.errors import UsageError
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.segments import Segments
@@ -245,7 +245,7 @@ class PPO:
     ) -> list[Signal]:
         """What each critic foretells; the first one the rewards."""
         cfg = self.cfg
-        rewards = segments.rewards[:, rows] / np.float32(reward_divisor)
+        rewards = segments.rewards[:, side_by_side(rows)] / np.float32(reward_divisor)
         if cfg.reward_clip is not None:
             np.clip(rewards, -cfg.reward_clip, cfg.reward_clip, out=rewards)
         return [Signal(rewards, cfg.gamma, cfg.lambda_)]
