@@ -16,7 +16,9 @@
 
 #include "learn/forward.hpp"
 #include "learn/gradients.hpp"
+#include "learn/orthogonalise.hpp"
 #include "learn/rollout.hpp"
+#include "nets/targets.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -247,9 +249,26 @@ private:
     Pool* pool_ = nullptr; // that it is of
 };
 
+void orthogonalise(const Cube<float>& matrices, const Table<const float>& steps, size_t threads) {
+    require(matrices.shape(1) >= matrices.shape(2), "matrices");
+    require(steps.shape(1) == 3, "steps");
+    std::vector<learn::Orthogonaliser::Polynomial> polynomials;
+    for (size_t i = 0; i < steps.shape(0); ++i) {
+        const float* const row = steps.data() + 3 * i;
+        polynomials.push_back({row[0], row[1], row[2]});
+    }
+    const size_t rows = matrices.shape(1), columns = matrices.shape(2);
+    nb::gil_scoped_release release;
+    learn::Orthogonaliser worker(*nets::usable_kernels().back(), rows, columns, threads);
+    for (size_t i = 0; i < matrices.shape(0); ++i)
+        worker.run(matrices.data() + i * rows * columns, polynomials);
+}
+
 } // namespace
 
 void bind_learner(nb::module_& m) {
+    m.def("orthogonalise", &orthogonalise, "matrices"_a.noconvert(), "steps"_a.noconvert(),
+          "threads"_a, "Brings singular values near 1, by Newton-Schulz steps, in place.");
     nb::class_<LossSettings>(m, "LossSettings", "Settings of PPO's loss.")
         .def(nb::init<double, double, double, double, double, double, int>(), "clip"_a,
              "value_clip"_a, "huber_delta"_a, "value_coefficient"_a, "entropy_coefficient"_a,

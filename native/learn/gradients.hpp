@@ -63,7 +63,7 @@ public:
 
 private:
     static constexpr size_t kSteps = 128;              // of a tile, at the least
-    static constexpr size_t kSegments = 24;            // of a tile, if segments are remembered
+    static constexpr size_t kSegments = 12;            // of a tile, if segments are remembered
     static constexpr size_t kMemory = size_t{1} << 18; // numbers of values, if they are not
 
     size_t rows_of_tile(const Experience& given) const {

@@ -7,6 +7,14 @@
 
 #define FUGU_NET_INLINE inline __attribute__((always_inline))
 
+// Before a loop of a fixed number of passes over sums: written out, so that those stay in
+// registers.
+#if defined(__clang__)
+#define FUGU_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define FUGU_UNROLLED _Pragma("GCC unroll 32")
+#endif
+
 namespace fugu::nets {
 
 enum class Function { Relu, Gelu, Silu, Tanh, Sigmoid, Symlog, Mingru, Finite };

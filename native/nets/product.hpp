@@ -40,8 +40,10 @@ FUGU_NET_INLINE void wide_block(const Product& task, const Rows& at, size_t pane
     const float* const bias = task.bias + begin;
     const float* weight = task.weight + begin * depth;
     Floats sums[R][vectors];
+    FUGU_UNROLLED
     for (size_t v = 0; v < vectors; ++v) {
         const Floats start = load(bias + v * kLanes);
+        FUGU_UNROLLED
         for (size_t r = 0; r < R; ++r)
             sums[r][v] = start;
     }
@@ -49,15 +51,20 @@ FUGU_NET_INLINE void wide_block(const Product& task, const Rows& at, size_t pane
         const float* x = at.x + task.pieces[piece];
         for (size_t i = 0; i < task.length; ++i, ++x, weight += width) {
             Floats columns[vectors];
+            FUGU_UNROLLED
             for (size_t v = 0; v < vectors; ++v)
                 columns[v] = load(weight + v / kWide * width * depth + v % kWide * kLanes);
+            FUGU_UNROLLED
             for (size_t r = 0; r < R; ++r)
+                FUGU_UNROLLED
                 for (size_t v = 0; v < vectors; ++v)
                     sums[r][v] = multiply<words>(x + r * stride, columns[v], sums[r][v]);
         }
     }
+    FUGU_UNROLLED
     for (size_t r = 0; r < R; ++r) {
         float* const out = at.out + r * task.out.stride;
+        FUGU_UNROLLED
         for (size_t v = 0; v < vectors; ++v) {
             const size_t column = begin + v * kLanes;
             if constexpr (last)
@@ -86,21 +93,25 @@ size_t narrow_rows(const Product& task, const Rows& at, size_t panel) {
     const size_t depth = task.length, stride = task.stride, width = task.out.width;
     const float *x = at.x, *weight = task.weight;
     Floats sums[R][kShares] = {};
+    FUGU_UNROLLED
     for (size_t r = 0; r < R; ++r)
         sums[r][0] = load(task.bias);
     const auto add = [&](size_t share) __attribute__((always_inline)) {
         const Floats column = load(weight);
+        FUGU_UNROLLED
         for (size_t r = 0; r < R; ++r)
             sums[r][share] = multiply<words>(x + r * stride, column, sums[r][share]);
         ++x, weight += kLanes;
     };
     size_t i = 0;
     for (; i + kShares <= depth; i += kShares)
+        FUGU_UNROLLED
         for (size_t share = 0; share < kShares; ++share)
             add(share);
     for (; i < depth; ++i)
         add(0);
     static_assert(kShares == 4, "they are added up in pairs");
+    FUGU_UNROLLED
     for (size_t r = 0; r < R; ++r) {
         const Floats sum = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
         float* const out = at.out + r * task.out.stride;
@@ -161,22 +172,29 @@ FUGU_NET_INLINE void outer_block(const Outer& task, size_t row, size_t column, s
     float* const out = task.out.at(row) + column;
     if (vectors == kWide) {
         Floats sums[R][kWide];
+        FUGU_UNROLLED
         for (size_t r = 0; r < R; ++r) {
+            FUGU_UNROLLED
             for (size_t v = 0; v + 1 < kWide; ++v)
                 sums[r][v] = load(out + r * task.out.stride + v * kLanes);
             sums[r][kWide - 1] = last.take(out + r * task.out.stride + (kWide - 1) * kLanes);
         }
         for (size_t d = 0; d < task.one.rows; ++d, one += task.one.stride) {
             Floats columns[kWide];
+            FUGU_UNROLLED
             for (size_t v = 0; v + 1 < kWide; ++v)
                 columns[v] = load(other + v * kLanes);
             columns[kWide - 1] = last.take(other + (kWide - 1) * kLanes);
+            FUGU_UNROLLED
             for (size_t r = 0; r < R; ++r)
+                FUGU_UNROLLED
                 for (size_t v = 0; v < kWide; ++v)
                     sums[r][v] = multiply<words>(one + r, columns[v], sums[r][v]);
             other += task.other.stride;
         }
+        FUGU_UNROLLED
         for (size_t r = 0; r < R; ++r) {
+            FUGU_UNROLLED
             for (size_t v = 0; v + 1 < kWide; ++v)
                 store(sums[r][v], out + r * task.out.stride + v * kLanes);
             last.give(sums[r][kWide - 1], out + r * task.out.stride + (kWide - 1) * kLanes);
@@ -184,14 +202,17 @@ FUGU_NET_INLINE void outer_block(const Outer& task, size_t row, size_t column, s
         return;
     }
     Floats sums[R];
+    FUGU_UNROLLED
     for (size_t r = 0; r < R; ++r)
         sums[r] = last.take(out + r * task.out.stride);
     for (size_t d = 0; d < task.one.rows; ++d) {
         const Floats columns = last.take(other);
+        FUGU_UNROLLED
         for (size_t r = 0; r < R; ++r)
             sums[r] = multiply<words>(one + r, columns, sums[r]);
         one += task.one.stride, other += task.other.stride;
     }
+    FUGU_UNROLLED
     for (size_t r = 0; r < R; ++r)
         last.give(sums[r], out + r * task.out.stride);
 }

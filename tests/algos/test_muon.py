@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fugu import native
 from fugu.algos.muon import Muon, Variant, orthogonalise
 from fugu.core.errors import UsageError
 
@@ -48,6 +49,21 @@ def test_square_matrices_but_for_what_is_almost_singular(variant: Variant, side:
 
 def test_nothing_comes_of_nothing() -> None:
     assert not orthogonalise(torch.zeros(2, 3, 4)).any()
+
+
+@pytest.mark.skipif(not native.available, reason="the core is not built")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 9), (9, 2), (7, 7), (118, 128), (130, 64), (96, 96)])
+def test_the_core_does_what_torch_does_with_any_number_of_threads(
+    variant: Variant, shape: tuple[int, int]
+) -> None:
+    given = torch.randn((3, *shape), generator=torch.Generator().manual_seed(shape[1]))
+    before = given.clone()
+    right = orthogonalise(given, variant, use_native=False)
+    found = [orthogonalise(given, variant, threads) for threads in (1, 2, 5)]
+    torch.testing.assert_close(found[0], right, rtol=0, atol=3e-6)
+    assert all(torch.equal(found[0], other) for other in found)
+    assert torch.equal(given, before)
 
 
 def follow(optimiser: torch.optim.Optimizer, params: list[Tensor], steps: int, seed: int) -> None:

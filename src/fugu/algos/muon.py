@@ -7,10 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fugu import native
 from fugu.native.arrays import refuse
+
+if native.available:
+    from fugu import _native
 
 Variant = Literal["puffer", "torch"]
 
@@ -27,16 +32,30 @@ _COEFFICIENTS: dict[Variant, tuple[tuple[float, float, float], ...]] = {
 }
 
 
-def orthogonalise(matrices: Tensor, variant: Variant = "puffer") -> Tensor:
+def orthogonalise(
+    matrices: Tensor, variant: Variant = "puffer", threads: int = 0, use_native: bool = True
+) -> Tensor:
     """Matrices [batch, rows, columns] with their singular values brought near 1.
 
     By Newton-Schulz steps: float32 on the CPU, bfloat16 on CUDA.
+
+    Args:
+        matrices: Are left as they are.
+        variant: Whose coefficients.
+        threads: That the native core may use; 0: as many as torch does.
+        use_native: False: by torch, on the CPU too.
 
     >>> update = orthogonalise(torch.tensor([[[3.0, 0.0], [0.0, 0.5]]]))
     >>> bool((torch.linalg.svdvals(update) - 1.0).abs().max() < 0.3)
     True
     """
     turned = matrices.shape[1] > matrices.shape[2]  # the products are of the shorter side
+    if native.available and use_native and matrices.device.type == "cpu":
+        tall = matrices if turned else matrices.mT
+        x = tall.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
+        steps = np.array(_COEFFICIENTS[variant], np.float32)
+        _native.orthogonalise(x.numpy(), steps, threads or torch.get_num_threads())
+        return x if turned else x.mT
     x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
     x = x.mT if turned else x
     x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=1e-7)
@@ -64,6 +83,9 @@ class Muon(torch.optim.Optimizer):
         weight_decay: The share of a parameter, times `lr`, that each step takes away.
         variant: "puffer" or "torch".
 
+    Attributes:
+        threads: That the native core may use; 0: as many as torch does.
+
     >>> weight = torch.nn.Parameter(torch.zeros(2, 2))
     >>> optimiser = Muon([weight], lr=0.1)
     >>> weight.grad = 100.0 * torch.eye(2)
@@ -71,6 +93,8 @@ class Muon(torch.optim.Optimizer):
     >>> bool((weight.detach() + 0.1 * torch.eye(2)).abs().max() < 0.03)
     True
     """
+
+    threads = 0
 
     def __init__(
         self,
@@ -124,7 +148,7 @@ class Muon(torch.optim.Optimizer):
         for (shape, _, _), pairs in alike.items():
             matrices = torch.stack([matrix for _, matrix in pairs])
             scale = group["lr"] * math.sqrt(max(1.0, shape[0] / shape[1]))
-            updates = orthogonalise(matrices, group["variant"])
+            updates = orthogonalise(matrices, group["variant"], self.threads)
             for (param, _), update in zip(pairs, updates.unbind(), strict=True):
                 param.add_(update.reshape(param.shape), alpha=-scale)
 

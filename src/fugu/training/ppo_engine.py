@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fugu.algos.learner import Learner
+from fugu.algos.muon import Muon
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
 from fugu.algos.ppo import PPO
 from fugu.core.machine import has_bfloat16
@@ -110,6 +111,8 @@ class PPOEngine:
         self.policies.append(policy)
         self._actors.append(Actor(policy, segments, scale, device, self._random[0], forward))
         optimiser = make_optimiser(policy, optimiser_config(cfg))
+        if core and isinstance(optimiser, Muon):
+            optimiser.threads = core.threads
         self._learners.append(self.make_learner(group, policy, optimiser, core))
 
     # ------------------------------------------------------------------ what algorithms change
