@@ -54,6 +54,14 @@ uint8_t* flags(const Table<bool>& array, size_t rows, size_t width, const char* 
     return reinterpret_cast<uint8_t*>(data(array, rows, width, name));
 }
 
+// Places of a table that has so many.
+const int64_t* below(const Flat<const int64_t>& array, size_t size, size_t end, const char* name) {
+    const int64_t* const places = data(array, size, name);
+    for (size_t i = 0; i < size; ++i)
+        require(places[i] >= 0 && static_cast<size_t>(places[i]) < end, name);
+    return places;
+}
+
 // Tables of segments that Python owns.
 struct BoundPages {
     Cube<uint8_t> observations;
@@ -109,49 +117,34 @@ public:
         forward_->compute(given, batch, threads, pairs_);
     }
 
-    nb::tuple learn(const Table<const uint8_t>& observations, const Flat<const int64_t>& places,
-                    size_t length, const Table<const float>& states,
-                    const std::optional<Table<const bool>>& resets,
-                    const Table<const float>& samples,
-                    const std::optional<Table<const bool>>& masks,
-                    const Flat<const float>& old_log_probs, const Flat<const float>& advantages,
-                    const Table<const float>& old_values, const Table<const float>& returns,
-                    const Flat<const float>& weights, const Flat<const int64_t>& choices,
-                    const Flat<float>& ratios, const LossSettings& settings, size_t threads) {
+    nb::tuple learn(const BoundPages& tables, const Flat<const int64_t>& places,
+                    const Flat<const int64_t>& own, const std::optional<Flat<const int64_t>>& times,
+                    const Flat<const float>& weights, const Table<const float>& merits,
+                    const Cube<const float>& advantages, const Flat<const int64_t>& choices,
+                    const Table<float>& ratios, const LossSettings& settings, size_t threads) {
         require(gradients_.has_value(), "network");
         learn::Experience given;
-        given.rows = places.size(), given.length = length;
-        require(observations.shape(1) == length * network.row_bytes(), "observations");
-        for (size_t i = 0; i < places.size(); ++i)
-            require(places.data()[i] >= 0 &&
-                        static_cast<size_t>(places.data()[i]) < observations.shape(0),
-                    "places");
-        given.observations = reinterpret_cast<const char*>(observations.data());
-        given.places = places.data();
-        given.states = data(states, given.rows, network.state_size(), "states");
-        given.resets =
-            resets ? reinterpret_cast<const uint8_t*>(data(*resets, given.rows, length, "resets"))
-                   : nullptr;
         PpoTask& task = given.loss;
-        const size_t steps = given.rows * length;
-        task.rows = steps, task.heads = choices.size(), task.critics = width(1);
+        task.heads = choices.size(), task.critics = width(1), task.choices = choices.data();
         for (size_t h = 0; h < task.heads; ++h) {
             require(choices.data()[h] > 0, "choices");
             task.width += static_cast<size_t>(choices.data()[h]);
         }
-        require(samples.shape(1) >= task.heads, "samples");
-        task.dims = samples.shape(1) - task.heads, task.choices = choices.data();
+        require(tables.samples.shape(2) >= task.heads, "samples");
+        task.dims = tables.samples.shape(2) - task.heads;
         require(task.width + 2 * task.dims == width(0), "choices");
-        task.samples = data(samples, steps, task.heads + task.dims, "samples");
-        task.masks =
-            masks ? reinterpret_cast<const uint8_t*>(data(*masks, steps, task.width, "masks"))
-                  : nullptr;
-        task.old_log_probs = data(old_log_probs, steps, "old_log_probs");
-        task.advantages = data(advantages, steps, "advantages");
-        task.old_values = data(old_values, steps, task.critics, "old_values");
-        task.returns = data(returns, steps, task.critics, "returns");
-        task.weights = data(weights, steps, "weights");
-        task.ratios = data(ratios, steps, "ratios");
+        fill(given.pages, tables, task.heads + task.dims, task.width, task.critics);
+        given.rows = places.size(), given.length = merits.shape(0), given.count = ratios.shape(1);
+        const size_t horizon = given.pages.horizon;
+        require(given.length <= horizon && (times || given.length == horizon), "merits");
+        given.places = below(places, given.rows, given.pages.total, "places");
+        given.own = below(own, given.rows, given.count, "own");
+        given.times =
+            times ? below(*times, given.rows, horizon - given.length + 1, "times") : nullptr;
+        given.weights = data(weights, given.rows, "weights");
+        given.merits = data(merits, given.length, given.rows, "merits");
+        given.advantages = data(advantages, task.critics, horizon, given.count, "advantages");
+        given.ratios = data(ratios, horizon, given.count, "ratios");
         require(settings.value_loss >= 0 && settings.value_loss <= 2, "value_loss");
         task.value_loss = static_cast<ValueLoss>(settings.value_loss);
         task.clip = settings.clip, task.value_clip = settings.value_clip;
@@ -193,7 +186,8 @@ public:
         given.uniforms = data(uniforms, steps, agents, given.heads, "uniforms");
         given.noise = data(noise, steps, agents, dims, "noise");
         given.episodes = data(episodes, pool.episode_size(), "episodes");
-        fill(given.pages, tables, given, first_row, begin);
+        fill(given.pages, tables, given.heads + dims, given.width, critics);
+        given.first_row = first_row, given.begin = begin;
         require(begin + steps <= given.pages.horizon && (begin || !waiting) &&
                     first_row + agents <= given.pages.total,
                 "rows");
@@ -215,23 +209,21 @@ public:
     }
 
 private:
-    void fill(learn::Pages& pages, const BoundPages& tables, const learn::Collection& given,
-              size_t first_row, size_t begin) const {
+    void fill(learn::Pages& pages, const BoundPages& tables, size_t numbers, size_t choices,
+              size_t critics) const {
         const size_t total = tables.observations.shape(0), horizon = tables.observations.shape(1);
         pages.total = total, pages.horizon = horizon;
-        pages.first_row = first_row, pages.begin = begin;
         pages.observations = reinterpret_cast<char*>(
             data(tables.observations, total, horizon, network.row_bytes(), "observations"));
-        pages.samples = data(tables.samples, total, horizon, given.heads + given.dims, "samples");
+        pages.samples = data(tables.samples, total, horizon, numbers, "samples");
         pages.masks =
-            reinterpret_cast<uint8_t*>(data(tables.masks, total, horizon, given.width, "masks"));
+            reinterpret_cast<uint8_t*>(data(tables.masks, total, horizon, choices, "masks"));
         pages.states = data(tables.states, total, network.state_size(), "states");
         pages.log_probabilities =
             data(tables.log_probabilities, horizon, total, "log_probabilities");
         pages.rewards = data(tables.rewards, horizon, total, "rewards");
-        pages.values = data(tables.values, given.critics, horizon + 1, total, "values");
-        pages.final_values =
-            data(tables.final_values, given.critics, horizon, total, "final_values");
+        pages.values = data(tables.values, critics, horizon + 1, total, "values");
+        pages.final_values = data(tables.final_values, critics, horizon, total, "final_values");
         pages.terminations = flags(tables.terminations, horizon, total, "terminations");
         pages.truncations = flags(tables.truncations, horizon, total, "truncations");
         pages.valid = flags(tables.valid, horizon, total, "valid");
@@ -297,11 +289,9 @@ void bind_learner(nb::module_& m) {
           "waiting"_a, "states"_a.noconvert(), "choices"_a.noconvert(), "dims"_a,
           "uniforms"_a.noconvert(), "noise"_a.noconvert(), "parts"_a, "episodes"_a.noconvert(),
           "threads"_a, "Steps all copies of a pool many times, and writes down what comes of it.");
-    c.def("learn", &NetLearner::learn, "observations"_a.noconvert(), "places"_a.noconvert(),
-          "length"_a, "states"_a.noconvert(), "resets"_a.none().noconvert(),
-          "samples"_a.noconvert(), "masks"_a.none().noconvert(), "old_log_probs"_a.noconvert(),
-          "advantages"_a.noconvert(), "old_values"_a.noconvert(), "returns"_a.noconvert(),
-          "weights"_a.noconvert(), "choices"_a.noconvert(), "ratios"_a.noconvert(), "settings"_a,
+    c.def("learn", &NetLearner::learn, "pages"_a, "places"_a.noconvert(), "own"_a.noconvert(),
+          "times"_a.none().noconvert(), "weights"_a.noconvert(), "merits"_a.noconvert(),
+          "advantages"_a.noconvert(), "choices"_a.noconvert(), "ratios"_a.noconvert(), "settings"_a,
           "threads"_a, "Writes gradients and ratios; the sums of the loss.");
 }
 

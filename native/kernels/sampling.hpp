@@ -190,8 +190,8 @@ FUGU_KERNEL_INLINE FaultyRow wide_head(const CategoricalTask& task, size_t begin
         const size_t action = task.uniforms ? head.draw(uniform, weights) : head.best();
         task.actions[place] = static_cast<int64_t>(action);
         const double log_total = log_of_positive(head.total);
-        lanes.log_probability[l] += static_cast<double>(head.logits[action]) -
-                                    static_cast<double>(head.most) - log_total;
+        lanes.log_probability[l] +=
+            static_cast<double>(head.logits[action]) - static_cast<double>(head.most) - log_total;
         lanes.entropy[l] += log_total - head.moment / head.total;
     }
     return {};

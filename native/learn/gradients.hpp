@@ -8,18 +8,26 @@
 
 #include "kernels/ppo_loss.hpp"
 #include "kernels/team.hpp"
+#include "learn/pages.hpp"
 #include "nets/tape.hpp"
 
 namespace fugu::learn {
 
-// Rows of experience, in the order in which they were drawn.
+// Rows that were drawn from the tables, none of them twice. Each is `length` steps, which follow
+// each other: a whole row, or one step of it.
 struct Experience {
-    size_t rows = 0, length = 0;        // a row is so many steps, which follow each other
-    const char* observations = nullptr; // a table of all there are, row by row
-    const int64_t* places = nullptr;    // [rows]: which of them
-    const float* states = nullptr;      // [rows, state size]
-    const uint8_t* resets = nullptr;    // [rows, length]; none if missing
-    PpoTask loss;                       // of all steps; params, values and gradients are missing
+    Pages pages;                     // are only read
+    size_t rows = 0, length = 0;     // how many were drawn
+    const int64_t* places = nullptr; // [rows]: which rows of the tables
+    const int64_t* times = nullptr;  // [rows]: from when on; from the beginning if missing
+    const float* weights = nullptr;  // [rows]
+    const float* merits = nullptr;   // [length, rows]: how good the actions were
+    // Of all rows of the update, among which those drawn are others than in the tables.
+    size_t count = 0;
+    const int64_t* own = nullptr;      // [rows]
+    const float* advantages = nullptr; // [critics, horizon, count]
+    float* ratios = nullptr;           // [horizon, count]: to be written
+    PpoTask loss;                      // its settings and sizes
 };
 
 class Gradients {
@@ -41,6 +49,7 @@ public:
         while (desks_.size() < shares)
             desks_.push_back(std::make_unique<Desk>());
         std::vector<PpoSums> sums(shares);
+        ratios_.resize(given.rows * given.length);
         Team::run(shares, threads, [&](size_t share) {
             Desk& desk = *desks_[share];
             desk.prepare(network_, way_, tile * given.length, given);
@@ -48,9 +57,10 @@ public:
             std::fill_n(desk.weights.data(), size, 0.0f);
             for (size_t i = share * tiles / shares; i < (share + 1) * tiles / shares; ++i) {
                 const size_t begin = i * tile, end = std::min(begin + tile, given.rows);
-                sums[share].add(desk.learn(given, begin, end, pairs));
+                sums[share].add(desk.learn(given, begin, end, pairs, ratios_.data()));
             }
         });
+        write_ratios(given, threads);
         std::copy_n(desks_[0]->weights.data(), size, grads);
         for (size_t share = 1; share < shares; ++share) {
             const float* const more = desks_[share]->weights.data();
@@ -62,6 +72,7 @@ public:
     }
 
 private:
+    static constexpr size_t kTimes = 16;               // whose ratios are written at once
     static constexpr size_t kSteps = 128;              // of a tile, at the least
     static constexpr size_t kSegments = 12;            // of a tile, if segments are remembered
     static constexpr size_t kMemory = size_t{1} << 18; // numbers of values, if they are not
@@ -73,12 +84,28 @@ private:
         return network_.state_size() ? std::max(rows, kSegments) : rows;
     }
 
-    // What one share works with.
+    // Some times by each thread, so that none writes beside another.
+    void write_ratios(const Experience& given, size_t threads) const {
+        const size_t length = given.length, parts = (length + kTimes - 1) / kTimes;
+        Team::run(parts, threads, [&](size_t part) {
+            const size_t first = part * kTimes, last = std::min(first + kTimes, length);
+            for (size_t row = 0; row < given.rows; ++row) {
+                const float* const from = ratios_.data() + row * length;
+                float* const to = given.ratios + Desk::own_of(given, row);
+                for (size_t t = first; t < last; ++t)
+                    to[(Desk::time_of(given, row) + t) * given.count] = from[t];
+            }
+        });
+    }
+
+    // What one share works with: a tile's numbers side by side.
     struct Desk {
         std::unique_ptr<nets::Tape> tape;
         size_t state_size = 0;
-        nets::Buffer weights;
-        std::vector<char> rows;
+        nets::Buffer weights; // gradients
+        std::vector<char> observations;
+        std::vector<uint8_t> resets, masks;
+        std::vector<float> states, samples, old_log_probs, merits, old_values, returns, counts;
         std::vector<float> params, values, params_grad, values_grad;
 
         void prepare(const nets::Network& network, const nets::Way& way, size_t steps,
@@ -87,57 +114,97 @@ private:
                 return;
             tape = std::make_unique<nets::Tape>(network, &way, steps);
             state_size = network.state_size();
-            rows.resize(steps * network.row_bytes());
-            const size_t width = given.loss.width + 2 * given.loss.dims;
-            params.resize(steps * width), params_grad.resize(steps * width);
-            values.resize(steps * given.loss.critics), values_grad.resize(values.size());
+            const PpoTask& loss = given.loss;
+            observations.resize(steps * network.row_bytes());
+            resets.resize(steps), masks.resize(steps * loss.width);
+            states.resize(steps * state_size), samples.resize(steps * (loss.heads + loss.dims));
+            for (std::vector<float>* each : {&old_log_probs, &merits, &counts})
+                each->resize(steps);
+            for (std::vector<float>* each : {&old_values, &returns, &values, &values_grad})
+                each->resize(steps * loss.critics);
+            for (std::vector<float>* each : {&params, &params_grad})
+                each->resize(steps * (loss.width + 2 * loss.dims));
         }
 
-        PpoSums learn(const Experience& given, size_t begin, size_t end, bool pairs) {
-            const size_t length = given.length, first = begin * length,
-                         steps = (end - begin) * length;
+        // Writes the ratios of all rows, one after the other.
+        PpoSums learn(const Experience& given, size_t begin, size_t end, bool pairs,
+                      float* ratios) {
+            const size_t length = given.length, steps = (end - begin) * length;
             nets::Frame& frame = tape->frame();
             frame.count = steps, frame.length = length, frame.pairs = pairs;
-            frame.rows = gather(given, begin, end, frame.row_bytes);
-            frame.state = given.states + begin * state_size;
-            frame.resets = given.resets ? given.resets + first : nullptr;
+            PpoTask task = given.loss;
+            for (size_t row = begin; row < end; ++row) {
+                gather_numbers(given, row, (row - begin) * length);
+                gather_rows(given, row, row - begin, frame.row_bytes);
+            }
+            frame.rows = observations.data(), frame.state = states.data();
+            frame.resets = state_size ? resets.data() : nullptr;
             tape->forth();
-            PpoTask task = part_of(given.loss, first, steps);
             const size_t width = task.width + 2 * task.dims;
             copy_out(tape->given(0), width, params.data());
             copy_out(tape->given(1), task.critics, values.data());
-            task.params = params.data(), task.values = values.data();
+            task.rows = steps, task.samples = samples.data(), task.params = params.data();
+            task.masks = std::memchr(masks.data(), 0, steps * task.width) ? masks.data() : nullptr;
+            task.old_log_probs = old_log_probs.data(), task.advantages = merits.data();
+            task.values = values.data(), task.old_values = old_values.data();
+            task.returns = returns.data(), task.weights = counts.data();
             task.params_grad = params_grad.data(), task.values_grad = values_grad.data();
+            task.ratios = ratios + begin * length;
             const PpoSums sums = ppo_detail::block(task, 0, steps);
             tape->back({params_grad.data(), steps, width, width},
                        {values_grad.data(), steps, task.critics, task.critics}, weights.data());
             return sums;
         }
 
-        // The observations of some rows, side by side; what does not count is not looked at.
-        const char* gather(const Experience& given, size_t begin, size_t end, size_t bytes) {
-            const size_t length = given.length, row_bytes = length * bytes;
-            char* out = rows.data();
-            for (size_t row = begin; row < end; ++row, out += row_bytes) {
-                const char* from =
-                    given.observations + static_cast<size_t>(given.places[row]) * row_bytes;
-                std::memcpy(out, from, row_bytes);
-                const float* const counts = given.loss.weights + row * length;
-                for (size_t t = 0; t < length; ++t)
-                    if (counts[t] == 0.0f)
-                        std::memset(out + t * bytes, 0, bytes);
+        // What stands in the tables time by time; the first step of the row becomes the i-th.
+        void gather_numbers(const Experience& given, size_t row, size_t i) {
+            const Pages& pages = given.pages;
+            const size_t critics = given.loss.critics, own = own_of(given, row);
+            size_t time = time_of(given, row);
+            for (size_t t = 0; t < given.length; ++t, ++time, ++i) {
+                const size_t at = time * pages.total + place_of(given, row);
+                counts[i] = pages.valid[at] ? given.weights[row] : 0.0f;
+                old_log_probs[i] = pages.log_probabilities[at];
+                merits[i] = given.merits[t * given.rows + row];
+                resets[i] =
+                    t && (pages.terminations[at - pages.total] |
+                          pages.truncations[at - pages.total] | !pages.valid[at - pages.total]);
+                for (size_t c = 0; c < critics; ++c) {
+                    const float value = pages.values[c * (pages.horizon + 1) * pages.total + at];
+                    const size_t there = (c * pages.horizon + time) * given.count + own;
+                    old_values[i * critics + c] = value;
+                    returns[i * critics + c] = given.advantages[there] + value;
+                }
             }
-            return rows.data();
         }
 
-        static PpoTask part_of(PpoTask task, size_t first, size_t steps) {
-            task.rows = steps;
-            task.samples += first * (task.heads + task.dims);
-            task.masks = task.masks ? task.masks + first * task.width : nullptr;
-            task.old_values += first * task.critics, task.returns += first * task.critics;
-            task.old_log_probs += first, task.advantages += first, task.weights += first;
-            task.ratios += first;
-            return task;
+        // What stands there row by row; of what does not count, nothing is looked at.
+        void gather_rows(const Experience& given, size_t row, size_t k, size_t bytes) {
+            const Pages& pages = given.pages;
+            const size_t length = given.length, width = given.loss.width;
+            const size_t place = place_of(given, row);
+            const size_t from = place * pages.horizon + time_of(given, row), to = k * length;
+            const size_t numbers = given.loss.heads + given.loss.dims;
+            char* const seen = observations.data() + to * bytes;
+            std::memcpy(seen, pages.observations + from * bytes, length * bytes);
+            for (size_t t = 0; t < length; ++t)
+                if (counts[to + t] == 0.0f)
+                    std::memset(seen + t * bytes, 0, bytes);
+            std::copy_n(pages.samples + from * numbers, length * numbers,
+                        samples.data() + to * numbers);
+            std::copy_n(pages.masks + from * width, length * width, masks.data() + to * width);
+            std::copy_n(pages.states + place * state_size, state_size,
+                        states.data() + k * state_size);
+        }
+
+        static size_t place_of(const Experience& given, size_t row) {
+            return static_cast<size_t>(given.places[row]);
+        }
+        static size_t own_of(const Experience& given, size_t row) {
+            return static_cast<size_t>(given.own[row]);
+        }
+        static size_t time_of(const Experience& given, size_t row) {
+            return given.times ? static_cast<size_t>(given.times[row]) : 0;
         }
         static void copy_out(const nets::In& from, size_t width, float* out) {
             for (size_t row = 0; row < from.rows; ++row, out += width)
@@ -149,6 +216,7 @@ private:
     const nets::Way way_;
     size_t observation_size_ = 1;
     std::vector<std::unique_ptr<Desk>> desks_;
+    std::vector<float> ratios_; // [rows, length]
 };
 
 } // namespace fugu::learn

@@ -10,6 +10,7 @@
 #include "kernels/sampling.hpp"
 #include "kernels/team.hpp"
 #include "learn/forward.hpp"
+#include "learn/pages.hpp"
 
 namespace fugu::learn {
 
@@ -20,22 +21,10 @@ struct ActionPart {
     const float *low = nullptr, *high = nullptr; // [count], of floats
 };
 
-// Tables of segments; agent i writes into row `first_row + i`, from time `begin` on.
-struct Pages {
-    size_t horizon = 0, total = 0; // steps of a row; rows of all tables
-    size_t first_row = 0, begin = 0;
-    char* observations = nullptr;                           // [total, horizon, bytes]
-    float* samples = nullptr;                               // [total, horizon, numbers]
-    uint8_t* masks = nullptr;                               // [total, horizon, choices]
-    float* states = nullptr;                                // [total, state size]
-    float *log_probabilities = nullptr, *rewards = nullptr; // [horizon, total]
-    float *values = nullptr, *final_values = nullptr;       // [critics, times, total]
-    uint8_t *terminations = nullptr, *truncations = nullptr, *valid = nullptr; // [horizon, total]
-};
-
 struct Collection {
-    size_t steps = 0;     // of each agent
-    bool waiting = false; // agents wait for what their last actions earned
+    size_t steps = 0;                // of each agent
+    bool waiting = false;            // agents wait for what their last actions earned
+    size_t first_row = 0, begin = 0; // agent i writes into row `first_row + i`, from that time on
     Pages pages;
     float* states = nullptr;                            // [agents, state size]: memory now
     const float *uniforms = nullptr, *noise = nullptr;  // [steps, agents, heads or dims]
@@ -107,7 +96,7 @@ private:
     bool run(Desk& desk, const Collection& given, size_t begin, size_t end, size_t share,
              bool pairs) {
         for (size_t step = 0; step < given.steps; ++step) {
-            const size_t time = given.pages.begin + step;
+            const size_t time = given.begin + step;
             if (step || given.waiting)
                 earn(desk, given, time - 1, begin, end, pairs);
             if (!act(desk, given, step, begin, end, pairs))
@@ -124,7 +113,7 @@ private:
               bool pairs) {
         const FuguArrays& slab = pool_.arrays(0);
         const Pages& pages = given.pages;
-        const size_t at = time * pages.total + pages.first_row, size = network_.state_size();
+        const size_t at = time * pages.total + given.first_row, size = network_.state_size();
         desk.cut.clear();
         for (size_t i = begin; i < end; ++i) {
             pages.rewards[at + i] += slab.rewards[i];
@@ -166,11 +155,11 @@ private:
              bool pairs) {
         const FuguArrays& slab = pool_.arrays(0);
         const Pages& pages = given.pages;
-        const size_t count = end - begin, time = pages.begin + step, agents = pool_.num_envs();
+        const size_t count = end - begin, time = given.begin + step, agents = pool_.num_envs();
         const size_t size = network_.state_size(), bytes = network_.row_bytes();
         if (size && time == 0)
             std::copy_n(given.states + begin * size, count * size,
-                        pages.states + (pages.first_row + begin) * size);
+                        pages.states + (given.first_row + begin) * size);
         Passing pass;
         pass.rows = reinterpret_cast<const char*>(slab.observations) + begin * bytes;
         pass.state = given.states + begin * size, pass.after = given.states + begin * size;
@@ -181,7 +170,7 @@ private:
         const size_t numbers = given.heads + given.dims;
         unsigned char* const actions = const_cast<unsigned char*>(slab.actions); // the caller's
         for (size_t k = 0; k < count; ++k) {
-            const size_t row = pages.first_row + begin + k, place = row * pages.horizon + time;
+            const size_t row = given.first_row + begin + k, place = row * pages.horizon + time;
             std::memcpy(pages.observations + place * bytes, pass.rows + k * bytes, bytes);
             float* const sample = pages.samples + place * numbers;
             for (size_t h = 0; h < given.heads; ++h)
@@ -192,7 +181,7 @@ private:
                             slab.masks + (begin + k) * given.width, given.width);
             write_action(given, sample, actions + (begin + k) * slab.action_bytes);
         }
-        const size_t at = time * pages.total + pages.first_row + begin;
+        const size_t at = time * pages.total + given.first_row + begin;
         std::copy_n(desk.log_probabilities.data(), count, pages.log_probabilities + at);
         std::fill_n(pages.rewards + at, count, 0.0f); // what comes is added
         for (size_t c = 0; c < given.critics; ++c)

@@ -55,10 +55,11 @@ FUGU_NET_INLINE void wide_block(const Product& task, const Rows& at, size_t pane
             for (size_t v = 0; v < vectors; ++v)
                 columns[v] = load(weight + v / kWide * width * depth + v % kWide * kLanes);
             FUGU_UNROLLED
-            for (size_t r = 0; r < R; ++r)
+            for (size_t r = 0; r < R; ++r) {
                 FUGU_UNROLLED
                 for (size_t v = 0; v < vectors; ++v)
                     sums[r][v] = multiply<words>(x + r * stride, columns[v], sums[r][v]);
+            }
         }
     }
     FUGU_UNROLLED
@@ -104,10 +105,11 @@ size_t narrow_rows(const Product& task, const Rows& at, size_t panel) {
         ++x, weight += kLanes;
     };
     size_t i = 0;
-    for (; i + kShares <= depth; i += kShares)
+    for (; i + kShares <= depth; i += kShares) {
         FUGU_UNROLLED
         for (size_t share = 0; share < kShares; ++share)
             add(share);
+    }
     for (; i < depth; ++i)
         add(0);
     static_assert(kShares == 4, "they are added up in pairs");
@@ -186,10 +188,11 @@ FUGU_NET_INLINE void outer_block(const Outer& task, size_t row, size_t column, s
                 columns[v] = load(other + v * kLanes);
             columns[kWide - 1] = last.take(other + (kWide - 1) * kLanes);
             FUGU_UNROLLED
-            for (size_t r = 0; r < R; ++r)
+            for (size_t r = 0; r < R; ++r) {
                 FUGU_UNROLLED
                 for (size_t v = 0; v < kWide; ++v)
                     sums[r][v] = multiply<words>(one + r, columns[v], sums[r][v]);
+            }
             other += task.other.stride;
         }
         FUGU_UNROLLED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,7 @@ from fugu.algos.ppo_loss import PpoLossConfig, loss_settings
 from fugu.algos.rows import Minibatch
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
-from fugu.nets.learning import NativeLearner
+from fugu.nets.learning import Block, NativeLearner
 from fugu.nets.native import targets
 from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import MinGruCore
@@ -76,7 +76,9 @@ def experience(policy: Policy, layout: Layout, masked: bool, seed: int = 3) -> M
             begin += count
         masks = torch.from_numpy(allowed)
     state = torch.from_numpy(random.normal(size=(ROWS, policy.state_size)).astype(np.float32))
+    broken = random.random(steps) < 0.1
     resets = torch.from_numpy(random.random(steps) < 0.15)
+    resets[:, 1:] |= torch.from_numpy(broken[:, :-1])
     resets[:, 0] = False
     flat = torch.from_numpy(packed).view(ROWS, LENGTH, -1)
     with torch.no_grad():
@@ -89,8 +91,7 @@ def experience(policy: Policy, layout: Layout, masked: bool, seed: int = 3) -> M
         noise = random.normal(scale=spread, size=np.shape(numbers)).astype(np.float32)
         return torch.as_tensor(np.asarray(numbers, np.float32) + noise)
 
-    weights = random.random(steps).astype(np.float32)
-    weights[random.random(steps) < 0.1] = 0.0  # broken steps
+    weights = np.where(broken, 0.0, random.random((ROWS, 1))).astype(np.float32)
     return Minibatch(
         observations=flat,
         samples=torch.from_numpy(samples).view(ROWS, LENGTH, -1),
@@ -121,15 +122,63 @@ def by_core(
     policy: Policy, layout: Layout, batch: Minibatch, cfg: PpoLossConfig, **how: Any
 ) -> tuple[Any, Any, Any]:
     learner = NativeLearner(policy, layout, **{"threads": 2, **how})
-    shuffled = np.random.default_rng(5).permutation(ROWS)
-    table = np.empty((ROWS, LENGTH * layout.size * layout.dtype.itemsize), np.uint8)
-    table[shuffled] = batch.observations.contiguous().numpy().view(np.uint8).reshape(ROWS, -1)
-    arrays = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "observations"}
-    drawn: Any = SimpleNamespace(**{k: None if v is None else v.numpy() for k, v in arrays.items()})
-    ratios = np.zeros((ROWS, LENGTH), np.float32)
-    choices, settings = policy.distribution.choices, loss_settings(cfg, 50.0)
-    sums = learner.learn(table, shuffled, drawn, choices, settings, ratios)
-    return learner.block.grads.astype(np.float64), ratios.ravel(), sums
+    # Rows of the tables, and of the update, in orders of their own, with some more between them.
+    random = np.random.default_rng(5)
+    drawn = SimpleNamespace(
+        rows=random.permutation(ROWS + 3)[:ROWS],
+        own=random.permutation(ROWS + 1)[:ROWS],
+        times=None,
+    )
+    tables, advantages = written(policy, batch, drawn)
+    ratios = np.zeros((LENGTH, ROWS + 1), np.float32)
+    sums = learner.learn(
+        tables,
+        drawn,
+        batch.weights.amax(1).numpy(),
+        batch.advantages.numpy().T,
+        advantages,
+        policy.distribution.choices,
+        loss_settings(cfg, 50.0),
+        ratios,
+    )
+    found = ratios[:, drawn.own].T.ravel()
+    return learner.block.grads.astype(np.float64), found, sums
+
+
+def written(policy: Policy, batch: Minibatch, drawn: Any) -> tuple[Any, Any]:
+    """The tables, as segments have them, and the advantages that make the returns."""
+    rows, total, critics = drawn.rows, ROWS + 3, policy.num_critics
+    seen = batch.observations.contiguous().numpy()
+    masks = np.ones((ROWS, LENGTH, policy.distribution.num_choices), np.bool_)
+    ended = np.zeros((ROWS, LENGTH), np.bool_)
+    ended[:, :-1] = batch.resets.numpy()[:, 1:]
+
+    def by_row(numbers: Any) -> Any:
+        table = np.zeros((total, *numbers.shape[1:]), numbers.dtype)
+        table[rows] = numbers
+        return table
+
+    def by_time(numbers: Any) -> Any:
+        return np.ascontiguousarray(by_row(numbers).T)
+
+    values = np.zeros((critics, LENGTH + 1, total), np.float32)
+    values[:, :-1] = by_time(batch.old_values.numpy())
+    advantages = np.zeros((critics, LENGTH, ROWS + 1), np.float32)
+    advantages[:, :, drawn.own] = (batch.returns - batch.old_values).numpy().T
+    tables = SimpleNamespace(
+        observation_bytes=by_row(seen.view(np.uint8).reshape(ROWS, LENGTH, -1)),
+        samples=by_row(batch.samples.numpy()),
+        masks=by_row(masks if batch.masks is None else batch.masks.numpy()),
+        states=by_row(batch.states.numpy()),
+        log_probabilities=by_time(batch.old_log_probabilities.numpy()),
+        rewards=np.zeros((LENGTH, total), np.float32),
+        values=values,
+        final_values=values[:, :-1].copy(),
+        terminations=by_time(ended),
+        truncations=np.zeros((LENGTH, total), np.bool_),
+        valid=by_time(batch.weights.numpy() != 0),
+    )
+    return tables, advantages
 
 
 def distance(found: Any, right: Any) -> float:
@@ -302,3 +351,20 @@ def test_what_cannot_be_learned_is_refused(
     )
     with pytest.raises(UsageError, match=word):
         NativeLearner(policy, layout)
+
+
+def test_gradients_are_clipped_as_torch_clips_them() -> None:
+    policy, _ = make(VECTOR, ACTIONS["mixed"])
+    block = Block(policy)
+    given = np.random.default_rng(3).normal(size=block.grads.size).astype(np.float32)
+    for most in (0.5, 1e6):
+        block.grads[:] = given
+        block.show_grads()
+        parameters = [torch.nn.Parameter(p.detach().clone()) for p in policy.parameters()]
+        for own, parameter in zip(parameters, policy.parameters(), strict=True):
+            assert parameter.grad is not None
+            own.grad = parameter.grad.clone()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, most)
+        assert block.clip_grads(most) == pytest.approx(float(norm), rel=1e-6)
+        right = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
+        np.testing.assert_allclose(block.grads, right.numpy(), rtol=1e-6)

@@ -348,8 +348,8 @@ class PPO:
         final = cfg.final_entropy_coefficient
         entropy = cfg.entropy_coefficient
         entropy += 0.0 if final is None else (final - entropy) * progress
-        valid = data.valid[:, chosen]
-        merits = self._weigh(advantages[:, :, chosen], valid)
+        valid = data.valid.take(chosen, -1)
+        merits = self._weigh(advantages.take(chosen, -1), valid)
         count = float(max(1, self._ranks.sum(np.array([valid.sum()], np.float64))[0]))
         loss_cfg = PpoLossConfig(
             cfg.clip,
@@ -364,14 +364,21 @@ class PPO:
         if cfg.best_episodes:
             totals["best_loss"] = self._imitate() * count
         self._ranks.add_gradients(self._parameters)
-        norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
+        norm = self._clip_gradients()
         self.optimiser.step()
         if self.core is not None:
             self.core.reload()
         del totals["rows"]
         totals = self._ranks.add_up(totals)
         told = {name: value / count for name, value in totals.items()}
-        return told | {"gradient_norm": norm.detach().cpu().double()}
+        return told | {"gradient_norm": norm}
+
+    def _clip_gradients(self) -> Tensor:
+        """Scale gradients down to the norm they may have, and say which they had."""
+        most = self.cfg.max_gradient_norm
+        if self.core is not None:
+            return torch.tensor(self.core.block.clip_grads(most), dtype=torch.float64)
+        return nn.utils.clip_grad_norm_(self._parameters, most).detach().cpu().double()
 
     def _gradients(
         self,
@@ -411,18 +418,18 @@ class PPO:
     ) -> Metrics:
         """The same by the native core."""
         assert self.core is not None
-        drawn = data.experience(chosen, weights, merits, advantages)
-        new = np.empty((len(chosen), data.length), np.float32)
+        every = (data.segments.shape.horizon, -1)
         sums = self.core.learn(
-            data.observation_table(),
-            data.places(drawn),
-            drawn,
+            data.segments,
+            data.places(chosen),
+            weights,
+            merits,
+            advantages.reshape(data.critics, *every),
             self.policy.distribution.choices,
             loss_settings(loss_cfg, count),
-            new,
+            ratios.reshape(every),
         )
         self.core.block.show_grads()
-        ratios[:, chosen] = new.T
         return dict(zip(SUMS, torch.tensor(sums, dtype=torch.float64).unbind(), strict=True))
 
     def _imitate(self) -> Tensor:

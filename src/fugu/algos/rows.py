@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,20 +36,12 @@ class Minibatch:
 
 
 @dataclass(frozen=True)
-class Experience:
-    """The same as arrays; of observations, only where they stand."""
+class Places:
+    """Where rows, or steps of them, stand that were drawn."""
 
     rows: NDArray[np.int64]  # of the segments
+    own: NDArray[np.int64]  # the same rows, among those of the update
     times: NDArray[np.int64] | None  # of the steps, if each is drawn for itself
-    samples: NDArray[np.float32]
-    masks: NDArray[np.bool_] | None
-    states: NDArray[np.float32]
-    resets: NDArray[np.bool_]
-    old_log_probabilities: NDArray[np.float32]
-    old_values: NDArray[np.float32]
-    advantages: NDArray[np.float32]
-    returns: NDArray[np.float32]
-    weights: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -81,6 +74,7 @@ class Rows:
         c_clip: The most that a ratio weighs the trace.
 
     Attributes:
+        segments: Whose.
         valid: Steps that count.
     """
 
@@ -92,7 +86,7 @@ class Rows:
         rho_clip: float,
         c_clip: float,
     ) -> None:
-        self._segments, self._rows, self._signals = segments, rows, signals
+        self.segments, self._rows, self._signals = segments, rows, signals
         self._rho_clip, self._c_clip = rho_clip, c_clip
         own = side_by_side(rows)  # nothing is copied then
         self._valid = segments.valid[:, own]
@@ -100,11 +94,6 @@ class Rows:
         self._final_values = segments.final_values[: len(signals), :, own]
         self._terminations = segments.terminations[:, own]
         self._truncations = segments.truncations[:, own]
-        self._resets = segments.resets(rows)
-        # Row by row, as minibatches take them.
-        self._valid_rows = np.ascontiguousarray(self._valid.T)
-        self._log_rows = np.ascontiguousarray(segments.log_probabilities[:, own].T)
-        self._value_rows = np.ascontiguousarray(self._values[:, :-1].T)  # critics last
         self.valid: NDArray[np.bool_] = self._as_drawn(self._valid)
 
     @property
@@ -125,7 +114,7 @@ class Rows:
     @property
     def steps_at_once(self) -> int:
         """Steps that are worth computing together; fewer if they see much, for memory's sake."""
-        table = self._segments.observations.table
+        table = self.segments.observations.table
         seen = table.shape[-1] * table.element_size()
         return max(1, min(MOST_STEPS, MOST_BYTES // max(1, seen)))
 
@@ -149,37 +138,10 @@ class Rows:
             )
         return self._as_drawn(out)
 
-    def experience(
-        self,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        merits: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-    ) -> Experience:
-        """Some of the rows as arrays."""
-        segments, (mine, times) = self._segments, self._places(chosen)
-        rows = self._rows[mine]
-        masks = _at(segments.masks, rows, times) if segments.masks.shape[-1] else None
-        if masks is not None and masks.all():
-            masks = None
-        values = _at(self._value_rows, mine, times)
-        samples = _at(segments.samples, rows, times)
-        valid = _at(self._valid_rows, mine, times)
-        if not valid.all():
-            samples[~valid] = 0
-        return Experience(
-            rows=rows,
-            times=times,
-            samples=samples,
-            masks=masks,
-            states=segments.states[rows],
-            resets=_at(self._resets, mine, times),
-            old_log_probabilities=_at(self._log_rows, mine, times),
-            old_values=values,
-            advantages=np.ascontiguousarray(merits.T, np.float32),
-            returns=advantages[:, :, chosen].T + values,
-            weights=valid * weights[:, None],
-        )
+    def places(self, chosen: NDArray[np.int64]) -> Places:
+        """Where some of the rows stand."""
+        own, times = self._own_places(chosen)
+        return Places(self._rows[own], own, times)
 
     def minibatch(
         self,
@@ -189,10 +151,17 @@ class Rows:
         advantages: NDArray[np.float32],
     ) -> Minibatch:
         """Some of the rows as tensors."""
-        found = self.experience(chosen, weights, merits, advantages)
-        observations = self._segments.observations.read(found.rows, found.times)
-        valid = _at(self._valid_rows, *self._places(chosen))
+        segments, at = self.segments, self.places(chosen)
+        rows, times = at.rows, at.times
+        masks = _at(segments.masks, rows, times) if segments.masks.shape[-1] else None
+        if masks is not None and masks.all():
+            masks = None
+        values = _at(self._value_rows, at.own, times)
+        samples = _at(segments.samples, rows, times)
+        valid = _at(self._valid_rows, at.own, times)
+        observations = segments.observations.read(rows, times)
         if not valid.all():  # what is no number there must not reach a weight as 0 times itself
+            samples[~valid] = 0
             observations[torch.from_numpy(~valid)] = 0
         device = observations.device
 
@@ -201,37 +170,45 @@ class Rows:
 
         return Minibatch(
             observations=observations,
-            samples=there(found.samples),
-            masks=None if found.masks is None else there(found.masks),
-            states=there(found.states),
-            resets=torch.from_numpy(found.resets),
-            old_log_probabilities=there(found.old_log_probabilities),
-            old_values=there(found.old_values),
-            advantages=there(found.advantages),
-            returns=there(found.returns),
-            weights=there(found.weights),
+            samples=there(samples),
+            masks=None if masks is None else there(masks),
+            states=there(segments.states[rows]),
+            resets=torch.from_numpy(_at(self._reset_rows, at.own, times)),
+            old_log_probabilities=there(_at(self._log_rows, at.own, times)),
+            old_values=there(values),
+            advantages=there(np.ascontiguousarray(merits.T, np.float32)),
+            returns=there(advantages[:, :, chosen].T + values),
+            weights=there(valid * weights[:, None]),
         )
 
-    def observation_table(self) -> NDArray[np.uint8]:
-        """What was seen, on the CPU: bytes of all that there is to draw from, `[count, bytes]`."""
-        table = self._segments.observations.array
-        assert table is not None
-        return table.view(np.uint8).reshape(len(table), -1)
+    # Row by row, as minibatches of torch take them.
 
-    def places(self, drawn: Experience) -> NDArray[np.int64]:
-        """Where drawn ones stand in that table."""
-        return drawn.rows
+    @cached_property
+    def _valid_rows(self) -> NDArray[np.bool_]:
+        return np.ascontiguousarray(self._valid.T)
+
+    @cached_property
+    def _reset_rows(self) -> NDArray[np.bool_]:
+        return self.segments.resets(self._rows)
+
+    @cached_property
+    def _log_rows(self) -> NDArray[np.float32]:
+        own = side_by_side(self._rows)
+        return np.ascontiguousarray(self.segments.log_probabilities[:, own].T)
+
+    @cached_property
+    def _value_rows(self) -> NDArray[np.float32]:
+        return np.ascontiguousarray(self._values[:, :-1].T)  # critics last
 
     def targets(
         self, chosen: NDArray[np.int64], advantages: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """What the critics should say of some rows, `[critics, horizon, rows]`."""
-        found: NDArray[np.float32] = advantages[:, :, chosen] + self._said[:, :, chosen]
-        return found
+        return advantages.take(chosen, -1) + self._said.take(chosen, -1)
 
     def observations(self) -> Tensor:
         """Of all steps that count, `[steps, size]`."""
-        seen = self._segments.observations.read(self._rows)
+        seen = self.segments.observations.read(self._rows)
         return seen[torch.from_numpy(self._valid_rows).to(seen.device)]
 
     def returns(self) -> NDArray[np.float32]:
@@ -263,8 +240,8 @@ class Rows:
         """Numbers `[..., horizon, rows]` as `[..., length, count]`."""
         return numbers
 
-    def _places(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
-        """Which rows were chosen, and which of their steps; None: all."""
+    def _own_places(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
+        """Which rows of these were chosen, and which of their steps; None: all."""
         return chosen, None
 
 
@@ -274,21 +251,9 @@ class Steps(Rows):
     def _as_drawn(self, numbers: NDArray[Any]) -> NDArray[Any]:
         return numbers.reshape(*numbers.shape[:-2], 1, -1)
 
-    def _places(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
+    def _own_places(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
         rows = max(1, len(self._rows))
         return chosen % rows, chosen // rows
-
-    def observation_table(self) -> NDArray[np.uint8]:
-        """See `Rows`."""
-        table = self._segments.observations.array
-        assert table is not None
-        return table.view(np.uint8).reshape(table.shape[0] * table.shape[1], -1)
-
-    def places(self, drawn: Experience) -> NDArray[np.int64]:
-        """See `Rows`."""
-        assert drawn.times is not None
-        places: NDArray[np.int64] = drawn.rows * self._segments.shape.horizon + drawn.times
-        return places
 
 
 def _at(table: NDArray[Any], rows: NDArray[np.int64], times: Any) -> NDArray[Any]:

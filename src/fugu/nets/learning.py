@@ -50,43 +50,19 @@ class Tables(Protocol):
 
 
 class Drawn(Protocol):
-    """Rows that were drawn to be learned from; `fugu.algos.rows.Experience` is one."""
+    """Rows that were drawn to be learned from; `fugu.algos.rows.Places` is one."""
 
     @property
-    def samples(self) -> Floats:
-        """Of the actions."""
+    def rows(self) -> NDArray[np.int64]:
+        """Of the tables."""
 
     @property
-    def masks(self) -> NDArray[np.bool_] | None:
-        """Which choices were allowed."""
+    def own(self) -> NDArray[np.int64]:
+        """The same rows, among those of the update."""
 
     @property
-    def states(self) -> Floats:
-        """Before each row."""
-
-    @property
-    def resets(self) -> NDArray[np.bool_]:
-        """Where memory begins anew."""
-
-    @property
-    def old_log_probabilities(self) -> Floats:
-        """Of the samples."""
-
-    @property
-    def old_values(self) -> Floats:
-        """What critics said."""
-
-    @property
-    def advantages(self) -> Floats:
-        """Of the samples."""
-
-    @property
-    def returns(self) -> Floats:
-        """What critics should have said."""
-
-    @property
-    def weights(self) -> Floats:
-        """0 where a step does not count."""
+    def times(self) -> NDArray[np.int64] | None:
+        """Of the steps, if each is drawn for itself."""
 
 
 class Block:
@@ -128,6 +104,13 @@ class Block:
         for parameter, grad in zip(self._parameters, self._grads, strict=True):
             if parameter.requires_grad:
                 parameter.grad = grad
+
+    def clip_grads(self, most: float) -> float:
+        """Scale the gradients down to a norm, and say which they had."""
+        norm = float(np.linalg.norm(self.grads))
+        if norm > most:  # as torch does it
+            self.grads *= np.float32(most / (norm + 1e-6))
+        return norm
 
     def holds(self, numbers: NDArray[Any]) -> bool:
         """Whether an array stands in the block."""
@@ -198,6 +181,7 @@ class NativeLearner:
             raise refuse("target", repr(target), f"{', '.join(known)} on this processor")
         self.block, self.pairs, self.threads = Block(policy), pairs, count_threads(threads)
         self._policy, self._layout = policy, layout
+        self._paged: tuple[Tables, _native.Pages] | None = None
         net = self._read()
         _check_learnable(net, self.block)
         weights, grads = self.block.weights, self.block.grads
@@ -240,20 +224,10 @@ class NativeLearner:
         return params, values, after
 
     def pages(self, tables: Tables) -> _native.Pages:
-        """Tables as `collect` takes them; they stay where they are."""
-        return _native.Pages(
-            tables.observation_bytes,
-            tables.samples,
-            tables.masks,
-            tables.states,
-            tables.log_probabilities,
-            tables.rewards,
-            tables.values,
-            tables.final_values,
-            tables.terminations,
-            tables.truncations,
-            tables.valid,
-        )
+        """Tables as the core takes them; they stay where they are."""
+        if self._paged is None or self._paged[0] is not tables:
+            self._paged = tables, _pages(tables)
+        return self._paged[1]
 
     def collect(
         self,
@@ -309,52 +283,62 @@ class NativeLearner:
 
     def learn(
         self,
-        observations: NDArray[np.uint8],
-        places: NDArray[np.int64],
+        tables: Tables,
         drawn: Drawn,
+        weights: Floats,
+        merits: Floats,
+        advantages: Floats,
         choices: Sequence[int],
         settings: _native.LossSettings,
         ratios: Floats,
     ) -> list[float]:
-        """Write the gradients of PPO's loss, and the new ratios.
+        """Write the gradients of PPO's loss, and the new ratios of what was drawn.
 
         Args:
-            observations: Bytes of all rows, `[all, length * bytes]`.
-            places: Which of them were drawn.
-            drawn: What else is known of those, `[rows, length, ...]`.
+            tables: Where rows stand.
+            drawn: Which; none twice.
+            weights: Of each that was drawn.
+            merits: How good its actions were, `[length, drawn]`.
+            advantages: Of all rows of the update, `[critics, horizon, count]`.
             choices: Of each discrete head.
             settings: Of the loss.
-            ratios: To be written, `[rows, length]`.
+            ratios: Of all rows of the update, `[horizon, count]`.
 
         Returns:
             Sums of the losses, the entropy, the divergence, and of how many ratios were clipped.
         """
-
-        def flat(array: NDArray[Any]) -> NDArray[Any]:
-            steps = array.shape[0] * array.shape[1]
-            return np.ascontiguousarray(array.reshape(steps, *array.shape[2:]))
-
         good, *sums = self._core.learn(
-            observations,
-            places,
-            ratios.shape[1],
-            drawn.states,
-            drawn.resets if self._policy.state_size else None,
-            flat(drawn.samples),
-            None if drawn.masks is None else flat(drawn.masks),
-            flat(drawn.old_log_probabilities),
-            flat(drawn.advantages),
-            flat(drawn.old_values),
-            flat(drawn.returns),
-            flat(drawn.weights),
+            self.pages(tables),
+            drawn.rows,
+            drawn.own,
+            drawn.times,
+            weights,
+            np.ascontiguousarray(merits, np.float32),
+            advantages,
             np.asarray(choices, np.int64),
-            ratios.reshape(-1),
+            ratios,
             settings,
             self.threads,
         )
         if not good:
             raise refuse("samples", "a number that is none of its head's choices", "their indices")
         return sums
+
+
+def _pages(tables: Tables) -> _native.Pages:
+    return _native.Pages(
+        tables.observation_bytes,
+        tables.samples,
+        tables.masks,
+        tables.states,
+        tables.log_probabilities,
+        tables.rewards,
+        tables.values,
+        tables.final_values,
+        tables.terminations,
+        tables.truncations,
+        tables.valid,
+    )
 
 
 def _check_learnable(net: Net, block: Block) -> None:

@@ -166,7 +166,10 @@ class GroupRanks(Ranks):
         anywhere = flat[-len(given) :].tolist()
         sums = torch.split(flat[: -len(given)], [part.numel() for part in parts])
         for param, total, count in zip(given, sums, anywhere, strict=True):
-            param.grad = total.view_as(param).to(param.dtype) if count else None
+            if param.grad is not None:  # where they stand, which may be the native core's block
+                param.grad.copy_(total.view_as(param))
+            elif count:
+                param.grad = total.view_as(param).to(param.dtype)
 
     def copy_first(self, tensors: Iterable[Tensor]) -> None:
         """Give tensors the numbers that they have at the first rank."""

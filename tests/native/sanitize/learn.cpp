@@ -10,6 +10,7 @@
 #include "core/fugu_random.h"
 #include "learn/forward.hpp"
 #include "learn/gradients.hpp"
+#include "learn/orthogonalise.hpp"
 #include "learn/rollout.hpp"
 #include "nets/targets.hpp"
 
@@ -97,36 +98,44 @@ void run_target(const Kernels& kernels, bool pairs) {
     net.learn(block.data(), block.size());
     tell(net, block.data());
     net.reload(pairs ? Words::Pairs : Words::Floats);
-    std::vector<char> table((kRows + 9) * kLength * kBytes, 0);
-    for (size_t i = 0; i < table.size() / kBytes; ++i) {
+    constexpr size_t kTotal = kRows + 9, kAll = kTotal * kLength, kCount = kRows + 2;
+    std::vector<char> table(kAll * kBytes, 0);
+    for (size_t i = 0; i < kAll; ++i) {
         const std::vector<float> numbers = floats(random, kNumbers);
         std::memcpy(table.data() + i * kBytes, numbers.data(), 4 * kNumbers);
         for (size_t j = 4 * kNumbers; j < kBytes; ++j)
             table[i * kBytes + j] = static_cast<char>(fugu_below(&random, 70));
     }
-    std::vector<int64_t> places(kRows);
-    for (size_t i = 0; i < kRows; ++i)
-        places[i] = static_cast<int64_t>((i * 5) % (kRows + 9));
-    std::vector<uint8_t> resets(kSteps), masks(kSteps * 5, 1);
-    std::vector<float> samples(kSteps * 4, 0.0f), weights(kSteps, 1.0f), ratios(kSteps);
-    for (size_t i = 0; i < kSteps; ++i) {
-        resets[i] = fugu_below(&random, 8) == 0, weights[i] = i % 11 ? 1.0f : 0.0f;
+    std::vector<int64_t> places(kRows), own(kRows);
+    for (size_t i = 0; i < kRows; ++i) {
+        places[i] = static_cast<int64_t>((i * 5) % kTotal);
+        own[i] = static_cast<int64_t>((i * 3) % kCount);
+    }
+    std::vector<uint8_t> masks(kAll * 5, 1), terminations(kAll), truncations(kAll), valid(kAll);
+    std::vector<float> samples(kAll * 4, 0.0f), weights(kRows, 1.0f), ratios(kLength * kCount);
+    for (size_t i = 0; i < kAll; ++i) {
+        terminations[i] = fugu_below(&random, 8) == 0, valid[i] = i % 11 != 0;
         samples[4 * i] = static_cast<float>(fugu_below(&random, 2));
         samples[4 * i + 1] = static_cast<float>(fugu_below(&random, 3));
     }
-    const std::vector<float> states = floats(random, kRows * kState);
-    const std::vector<float> log_probs = floats(random, kSteps), values = floats(random, kSteps);
-    const std::vector<float> returns = floats(random, kSteps), merits = floats(random, kSteps);
+    std::vector<float> states = floats(random, kTotal * kState), log_probs = floats(random, kAll);
+    std::vector<float> values = floats(random, kAll + kTotal);
+    const std::vector<float> advantages = floats(random, kLength * kCount);
+    const std::vector<float> merits = floats(random, kSteps);
     const int64_t choices[] = {2, 3};
     fugu::learn::Experience given;
-    given.rows = kRows, given.length = kLength, given.observations = table.data();
-    given.places = places.data(), given.states = states.data(), given.resets = resets.data();
+    fugu::learn::Pages& pages = given.pages;
+    pages.horizon = kLength, pages.total = kTotal, pages.observations = table.data();
+    pages.samples = samples.data(), pages.masks = masks.data(), pages.states = states.data();
+    pages.log_probabilities = log_probs.data(), pages.values = values.data();
+    pages.terminations = terminations.data(), pages.truncations = truncations.data();
+    pages.valid = valid.data();
+    given.rows = kRows, given.length = kLength, given.count = kCount;
+    given.places = places.data(), given.own = own.data(), given.weights = weights.data();
+    given.merits = merits.data(), given.advantages = advantages.data();
+    given.ratios = ratios.data();
     fugu::PpoTask& task = given.loss;
-    task.rows = kSteps, task.heads = 2, task.width = 5, task.dims = 2, task.critics = 1;
-    task.choices = choices, task.samples = samples.data(), task.masks = masks.data();
-    task.old_log_probs = log_probs.data(), task.old_values = values.data();
-    task.returns = returns.data(), task.advantages = merits.data();
-    task.weights = weights.data(), task.ratios = ratios.data();
+    task.heads = 2, task.width = 5, task.dims = 2, task.critics = 1, task.choices = choices;
     task.clip = task.value_clip = 0.2, task.value_coefficient = 0.5, task.normaliser = 100.0;
     fugu::learn::Gradients gradients(net);
     for (const size_t threads : {1, 3}) {
@@ -141,6 +150,11 @@ void run_target(const Kernels& kernels, bool pairs) {
                     2, pairs);
     for (const float number : params)
         check(number - number == 0.0f, "no numbers", kernels);
+    std::vector<float> alone = floats(random, 90 * 70), shared = alone;
+    fugu::learn::Orthogonaliser(kernels, 90, 70, 1).run(alone.data(), {{3.4f, -4.8f, 2.0f}});
+    fugu::learn::Orthogonaliser(kernels, 90, 70, 3).run(shared.data(), {{3.4f, -4.8f, 2.0f}});
+    check(std::memcmp(alone.data(), shared.data(), alone.size() * sizeof(float)) == 0,
+          "orthogonal matrices differ", kernels);
 }
 
 // ------------------------------------------------------------------ collecting
@@ -201,7 +215,7 @@ public:
         given_.uniforms = uniforms.data(), given_.noise = noise.data();
         given_.choices = choices_.data(), given_.episodes = sums.data();
         fugu::learn::Pages& pages = given_.pages;
-        pages.horizon = kHorizon, pages.total = total, pages.first_row = kSpare;
+        pages.horizon = kHorizon, pages.total = total, given_.first_row = kSpare;
         pages.observations = rows.data(), pages.samples = samples.data();
         pages.masks = masks.data(), pages.states = begun.data(), pages.values = values.data();
         pages.log_probabilities = told[0].data(), pages.rewards = told[1].data();
@@ -209,7 +223,7 @@ public:
         pages.truncations = flags[1].data(), pages.valid = flags[2].data();
         fugu::learn::Rollout rollout(net, pool_);
         for (const bool waiting : {false, true}) { // in two parts, as a vector asks for them
-            pages.begin = waiting ? steps : 0, given_.waiting = waiting;
+            given_.begin = waiting ? steps : 0, given_.waiting = waiting;
             check(rollout.collect(given_, threads, pairs), "no numbers", net.kernels());
         }
         std::vector<unsigned char> written;
