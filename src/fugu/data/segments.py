@@ -202,7 +202,9 @@ class Segments:
                 "take and release complete rows first."
             )
         self._complete += rows.tolist()
-        self._row_of[agents] = [self._free.pop() for _ in range(len(agents))]
+        left = len(self._free) - len(agents)
+        self._row_of[agents] = self._free[left:][::-1]
+        del self._free[left:]
         self._length[agents] = 0
 
     # ------------------------------------------------------------------ agents in line
