@@ -100,10 +100,11 @@ def rates(bench: Bench) -> list[Claim]:
 # ------------------------------------------------------------------ learning
 
 
-def learn(seed: int, total_steps: int, threads: int) -> dict[str, Any]:
+def learn(seed: int, total_steps: int, threads: int) -> dict[str, list[float]]:
     """Train by the recipe; the mean score of the last games, beside steps and seconds."""
     recent: deque[float] = deque(maxlen=RECENT)
     curve: dict[str, list[float]] = {"steps": [], "seconds": [], "score": []}
+    facts = {"seed": seed, "total_steps": total_steps, "threads": threads, "commit": commit()}
     began = time.perf_counter()
 
     def watch(trainer: Trainer, progress: Progress) -> None:
@@ -117,6 +118,7 @@ def learn(seed: int, total_steps: int, threads: int) -> dict[str, Any]:
             for key, value in zip(curve, (progress.steps, seconds, score), strict=True):
                 curve[key].append(round(value, 2))
             console.print(f"{progress.steps:,} steps, {seconds:.0f} s: {score:.1f}")
+            keep("pong", {**facts, **curve})  # so far: nothing is lost if it is cut off
 
     fugu.train(
         GAME,
@@ -126,10 +128,10 @@ def learn(seed: int, total_steps: int, threads: int) -> dict[str, Any]:
         show=False,
         callbacks=[watch],
     )
-    return {"seed": seed, "total_steps": total_steps, "threads": threads, **curve}
+    return curve
 
 
-def draw(found: dict[str, Any]) -> None:
+def draw(found: dict[str, list[float]]) -> None:
     """The curve."""
     figure = importlib.import_module("matplotlib.figure").Figure((6.4, 3.6), layout="tight")
     axes = figure.subplots()
@@ -141,9 +143,7 @@ def draw(found: dict[str, Any]) -> None:
 def main(options: PixelOptions) -> None:
     """Measure and report, or learn."""
     if options.curve:
-        found = learn(options.seed, options.total_steps, options.threads)
-        keep("pong", {**found, "commit": commit()})
-        draw(found)
+        draw(learn(options.seed, options.total_steps, options.threads))
         return
     measure({"pong": rates}, options, (), quick=("pong",))
 

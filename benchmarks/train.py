@@ -9,6 +9,7 @@ defaults, same: CartPole, steps/s of training at several numbers of copies, with
     settings, and with the same for all: two layers of 64 with tanh that actor and critic share,
     rollouts of 128, 4 epochs of 4 minibatches, Adam.
 solve: seconds until the last hundred episodes of training return 475 on average; median of seeds.
+engines: seconds until CartPole returns 475 and breakout 400, by either of our engines.
 flagship: breakout, 2,048 copies, 118 numbers seen, rollouts of 64, 1 epoch of 4 minibatches, Muon,
     118-128-(3+1) or an LSTM of 128 between, against PufferLib's own C breakout; and the share of
     the machine's matrix products, measured here too, that this training amounts to.
@@ -116,6 +117,26 @@ def solve(bench: Bench) -> list[Claim]:
         facts: dict[str, Any] = {"fugu": best(word), "peers": theirs, "unit": "s"}
         claims.append(Claim(f"solve-{name}-times-faster", ratio, target, **facts))
     return claims
+
+
+def engines(bench: Bench) -> list[Claim]:
+    """Seconds to solve what both engines learn."""
+    rows = []
+    for env, score in (("cartpole", 475.0), ("breakout", 400.0)):
+        base = {"env": env, "variant": "defaults", "goal": "solve", "score": score}
+        entries = {
+            engine: Entry("fugu", {**base, "train": {"engine": engine}})
+            for engine in ("torch", "native")
+        }
+        bench.seeds(f"engines {env}", entries, SOLVE_LIMIT)
+        for engine, entry in entries.items():
+            each = [text(one.get("solved"), ".1f") for one in entry.answers]
+            steps = [text(one.get("steps")) for one in entry.answers]
+            cells = (text(entry.solved, ".1f"), ", ".join(each), ", ".join(steps))
+            rows.append((f"{env} to {score:.0f}", engine, *cells))
+        show_faults(entries)
+    show("seconds to solve, by engine", ("", "engine", "median", "each seed", "steps"), rows)
+    return []
 
 
 # What is raced on breakout: engine, precision and threads; and what is asked against PufferLib.
@@ -257,6 +278,7 @@ ROWS: dict[str, Callable[[Bench], list[Claim]]] = {
     "defaults": lambda bench: rates("defaults", bench),
     "same": lambda bench: rates("same", bench),
     "solve": solve,
+    "engines": engines,
     "flagship": flagship,
     "parts": parts,
     "products": products,

@@ -39,12 +39,14 @@ class Watch:
     A rate is counted between two updates, after those that warm up: for so many seconds, or, where
     settings have `steps`, for so many steps after `warm` updates. Solved means that the last
     hundred episodes of training (as many as ended beside the hundredth, too) returned 475 on
-    average. The watch starts when the library is told to train: imports are not counted.
+    average, or what settings have as `score`. The watch starts when the library is told to train:
+    imports are not counted.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.solves = settings["goal"] == "solve"
         self._seconds: float = settings["seconds"]
+        self._score: float = settings.get("score", SOLVED)
         self._steps: int | None = settings.get("steps")
         self._warm: int = settings.get("warm", WARM_UPDATES)
         self._began = time.perf_counter()
@@ -91,7 +93,7 @@ class Watch:
     def _is_solved(self, now: float, steps: int) -> bool:
         count = sum(count for count, _ in self._recent)
         mean = sum(n * value for n, value in self._recent) / max(count, 1)
-        solved = count >= RECENT and mean >= SOLVED
+        solved = count >= RECENT and mean >= self._score
         took = now - self._began
         self._figures = {"solved": took if solved else None, "steps": steps, "return": mean}
         return solved or took > self._seconds
