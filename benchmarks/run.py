@@ -55,7 +55,7 @@ class Benchmark:
 
 
 BENCHMARKS = {
-    "engines": Benchmark("The engines, and PufferLib", ("train.py --only flagship",)),
+    "engines": Benchmark("The engines, and PufferLib", ("train.py --only flagship engines",)),
     "train": Benchmark(
         "Training beside its peers",
         ("train.py --only defaults same solve parts products straggler",),
@@ -71,6 +71,7 @@ BENCHMARKS = {
     "nets": Benchmark("Networks in the native core", ("nets.py",)),
     "algos": Benchmark("Other algorithms beside their peers", ("algos.py",)),
     "coding": Benchmark("Programs in the sandbox", ("coding.py",)),
+    "red_team": Benchmark("Attacks on the sandbox", ("red_team.py",)),
     "export": Benchmark("Engines of a policy", ("export.py",)),
     "web": Benchmark("Pages in a browser", ("web.py",)),
     "serve": Benchmark(
