@@ -130,6 +130,20 @@ def test_bfloat16_gradients_point_where_those_of_float32_do() -> None:
     assert cosine > 0.999
 
 
+def test_bfloat16_products_leave_actions_and_values_their_digits() -> None:
+    with fugu.make("breakout", 1) as vec:
+        policy = make_policy(vec.groups[0], PolicyConfig(precision="bfloat16"))
+        observations = torch.rand(256, 2, vec.groups[0].observation_layout.size)
+    state, resets = policy.initial_state(256), torch.zeros(256, 2, dtype=torch.bool)
+    found = [
+        *policy(observations[:, 0], state)[:2],
+        *policy.forward_segments(observations, state, resets),
+    ]
+    for tensor in found:
+        assert tensor.dtype == torch.float32
+        assert not torch.equal(tensor, tensor.bfloat16().float())
+
+
 def test_compiled_policies_learn_the_same() -> None:
     cfg = {"total_steps": 1024, "horizon": 16}
     plain = fugu.train("cartpole", show=False, keep=False, train=cfg)

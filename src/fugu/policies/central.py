@@ -17,7 +17,7 @@ from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import make_core
 from fugu.policies.features import Reading, make_features
 from fugu.policies.mlp import MlpEncoder, initialise
-from fugu.policies.policy import Policy, make_head, make_policy
+from fugu.policies.policy import Policy, exactly, make_head, make_policy
 from fugu.policies.sight import Part, Sight
 from fugu.policies.unpack import unpack
 
@@ -61,14 +61,13 @@ class Critic(nn.Module):
     def forward(self, rows: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Values `[batch, 1]` and the new state."""
         hidden, state = self.core(self.encoder(rows), state)
-        return self.decoder(hidden), state
+        return exactly(self.decoder, hidden), state
 
     def forward_segments(self, rows: Tensor, state: Tensor, resets: Tensor) -> Tensor:
         """Values `[rows, time, 1]` of whole segments; see `Policy.forward_segments`."""
         count, steps = rows.shape[:2]
         hidden = self.encoder(rows.flatten(0, 1)).reshape(count, steps, -1)
-        values: Tensor = self.decoder(self.core.forward_segments(hidden, state, resets))
-        return values
+        return exactly(self.decoder, self.core.forward_segments(hidden, state, resets))
 
 
 class CentralPolicy(Policy):

@@ -159,7 +159,7 @@ class Policy(nn.Module):
 
     def _decode(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Params and values of hidden vectors `[..., hidden]`."""
-        outputs = self.decoder(hidden)
+        outputs = exactly(self.decoder, hidden)
         params, values = outputs.split([self.distribution.num_outputs, self.num_critics], -1)
         if self.log_std is not None:
             log_std = self.log_std.to(params.dtype).expand(*params.shape[:-1], -1)
@@ -237,6 +237,16 @@ def _make_twins(
         TwinCore(actor.core, critic.core),
         TwinHead(*heads),
     )
+
+
+def exactly(head: nn.Module, hidden: Tensor) -> Tensor:
+    """What a head makes of hidden vectors, in float32 even where other products are short.
+
+    A value of eight binary digits is wrong by as much as advantages are large.
+    """
+    with torch.autocast(hidden.device.type, enabled=False):
+        found: Tensor = head(hidden.float())
+    return found
 
 
 def make_head(hidden_size: int, outputs: int, critics: int) -> nn.Linear:
