@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fugu.core.errors import UsageError
 from fugu.envs.coding import codeio
 from fugu.envs.coding.codeio import Runs
 from fugu.envs.coding.problems import Problem, load_problems, read_package
-from fugu.sandbox import Limits
+from fugu.sandbox import Limits, Task
 
 Split = Literal["train", "held_out", "all"]
 HELD_OUT = 5  # one in so many
@@ -56,11 +57,30 @@ class Problems:
         raise UsageError("problems: given none whose own programs run; allowed: one or more.")
 
 
-def find_problems(given: str | Path | Sequence[Problem], split: Split, limits: Limits) -> Problems:
-    """Problems by their collection's name, from a file, or as they are."""
+def find_problems(
+    given: str | Path | Sequence[Problem], split: Split, limits: Mapping[str, Any]
+) -> Problems:
+    """Problems by their collection's name, from a file, or as they are.
+
+    Args:
+        given: Where they are.
+        split: Which of them.
+        limits: Fields of `Limits` that hold for all, whatever their tasks say.
+    """
     if isinstance(given, str | Path):
-        return _load(str(given), split, limits)
-    return _ready(given, split)
+        return _load(str(given), split, Limits(**limits))
+    return _ready([_bound(problem, limits) for problem in given], split)
+
+
+def _bound(problem: Problem, limits: Mapping[str, Any]) -> Problem:
+    if not limits:
+        return problem
+
+    def bound(task: Task) -> Task:
+        return replace(task, limits=replace(task.limits, **limits))
+
+    public = problem.public and bound(problem.public)
+    return replace(problem, hidden=bound(problem.hidden), public=public)
 
 
 @functools.lru_cache(8)

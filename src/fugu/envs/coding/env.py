@@ -17,7 +17,7 @@ from fugu.envs.coding.catalogue import Problems, find_problems
 from fugu.envs.coding.desk import Desk
 from fugu.envs.coding.problems import Problem
 from fugu.envs.coding.tokenizers import Tokenizer, make_tokenizer
-from fugu.sandbox import VERDICTS, Backend, ExecutorPool, Grade, Limits
+from fugu.sandbox import VERDICTS, Backend, ExecutorPool, Grade
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 Tokens = NDArray[np.int64]
@@ -55,8 +55,8 @@ class CodingEnv(gymnasium.Env[Any, Any]):
         recall: Programs of like problems that stand in the prompt; never the problem's own.
         executor: What runs programs: see `fugu.sandbox`.
         executors: How many at once in this process; 0: one a core, in a worker process one.
-        cpu_seconds: Processor time of a program.
-        memory_bytes: Memory of a program.
+        cpu_seconds: Processor time of a program; if not given, as its task says, or 2.
+        memory_bytes: Memory of a program; if not given, as its task says, or 256 MiB.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
@@ -77,18 +77,19 @@ class CodingEnv(gymnasium.Env[Any, Any]):
         recall: int = 2,
         executor: Backend = "zygote",
         executors: int = 0,
-        cpu_seconds: float = 2.0,
-        memory_bytes: int = 256 << 20,
+        cpu_seconds: float | None = None,
+        memory_bytes: int | None = None,
         render_mode: str | None = None,
     ) -> None:
         _check_choices(split=split, reward=reward, observation=observation)
         _check_numbers(turns=turns, prompt_length=prompt_length, program_length=program_length)
-        limits = Limits(cpu_seconds=cpu_seconds, memory=memory_bytes)
+        asked = {"cpu_seconds": cpu_seconds, "memory": memory_bytes}
+        limits = {name: limit for name, limit in asked.items() if limit is not None}
         self.problems: Problems = find_problems(problems, split, limits)
         texts = self.problems.texts() if tokenizer.startswith("bpe") else ()
         self.tokenizer: Tokenizer = make_tokenizer(tokenizer, texts)
         self.render_mode = render_mode
-        self._turns, self._reward, self._limits = turns, reward, limits
+        self._turns, self._reward = turns, reward
         self._lengths = prompt_length, program_length, feedback_length if turns > 1 else 0
         self._desk = Desk.shared(executor, executors)
         self._recall = self._desk.memory(memory) if memory is not None else None
