@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit, TransformReward
-from vector_toys import Chance, Herd, Keeper, Slow, Small, Waiting, Walk
+from vector_toys import Chance, Herd, Keeper, Mortal, Slow, Small, Waiting, Walk
 
 from fugu.core.errors import UsageError
 from fugu.vector import Batch, Vector, WorkerError, make
@@ -197,8 +198,8 @@ def test_a_long_replay_is_no_stall() -> None:
         assert time.monotonic() - began >= 0.9
         assert not vec.faults
     with (
-        make(partial(Slow, 5.0), 2, step_timeout=0.5, **options) as vec,
-        pytest.raises(WorkerError, match="restarted"),
+        make(partial(Slow, 5.0), 2, step_timeout=0.5, max_restarts=2, **options) as vec,
+        pytest.raises(WorkerError, match="stalled"),
     ):
         vec.restore(snapshot, order)
 
@@ -222,6 +223,26 @@ def test_why_there_are_no_states(env: Any, options: dict[str, Any], why: str) ->
         for call in (vec.state, vec.snapshot):
             with pytest.raises(UsageError, match="without states"):
                 call()
+
+
+def test_a_worker_that_dies_of_a_snapshot_is_in_it_with_new_episodes(tmp_path: Path) -> None:
+    make_one = partial(Mortal, tmp_path / "died")
+    with make(make_one, 4, backend="process", num_workers=2, batch_size=2, resumable=True) as vec:
+        vec.async_reset(seed=1)
+        for batch in (vec.recv(), vec.recv()):
+            naps = [[4] if env % 2 else [0] for env in batch.env_ids]
+            vec.send(np.array(naps), ids(batch))
+        held = [vec.recv(), vec.recv()]
+        assert [batch.env_ids.tolist() for batch in held] == [[0, 2], [1, 3]]  # copies, not views
+        snapshot, order = saved(vec, held)
+        assert [fault.kind for fault in vec.faults] == ["killed"]
+        for batch in held:
+            rows = batch.groups[0].rows
+            assert rows.valid.tolist() == [False, True]  # the first worker has 0 and 1
+            assert rows.observations[:, 0].tolist() == [0.0, 1.0]
+        told = [seen(batch) for batch in held]
+    with make(make_one, 4, backend="process", num_workers=2, batch_size=2, resumable=True) as vec:
+        assert [seen(batch) for batch in vec.restore(snapshot, order)] == told
 
 
 def test_snapshots_of_other_vectors_are_refused() -> None:

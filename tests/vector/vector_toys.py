@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -124,6 +125,29 @@ class Sleepy(Small):
     def step(self, action: Any) -> Any:
         time.sleep(0.01 * int(action))
         return super().step(action)
+
+
+class Mortal(Small):
+    """Sleeps for two seconds on action 4. Kills its process when its state is asked for, once.
+
+    A file says that it did.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def step(self, action: Any) -> Any:
+        time.sleep(2.0 * (action == 4))
+        return super().step(action)
+
+    def get_state(self) -> bytes:
+        if self.count and not self.file.exists():
+            self.file.touch()
+            misbehave("kill")
+        return bytes([self.count])
+
+    def set_state(self, state: bytes) -> None:
+        self.count = state[0]
 
 
 class Chatty(Small):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.vector.crews import Crew
-from fugu.vector.faults import WorkerError
+from fugu.vector.faults import RestartedError, WorkerError
 from fugu.vector.overseer import Overseer
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class Commander:
             raise kind(f"{name} failed in environment {env}: {trace}")
         missing = [env for env in env_ids if env not in replies]
         if missing:
-            raise WorkerError(f"{name} got no reply from environments {missing}: they restarted")
+            raise RestartedError(
+                f"{name.strip()} got no reply from environments {missing}: they restarted"
+            )
         return tuple(replies[env][2] for env in env_ids)
 
     def _send(self, env_ids: NDArray[np.int64], commands: list[tuple[Any, ...]]) -> None:

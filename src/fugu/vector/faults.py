@@ -49,6 +49,10 @@ class WorkerError(FuguError, RuntimeError):
         super().__init__(f"{message}\n{fault}" if fault else message)
 
 
+class RestartedError(WorkerError):
+    """Environments began anew instead of replying: asking them once more may do."""
+
+
 class RestartBudget:
     """At most `most` restarts an hour."""
 

@@ -56,6 +56,7 @@ class Copy:
 
     groups: tuple[Buffers, ...]
     blocks: list[Blocks]
+    env_ids: NDArray[np.int64]
     held: int = 0
 
 
@@ -105,6 +106,11 @@ class Gatherer:
                         for block in copy.blocks:
                             block.fill(POISON)
 
+    def renew(self) -> None:
+        """Bring copies up to date: some of their environments, all of them held, began anew."""
+        for copy in {id(copy): copy for copy in self._copies.values()}.values():
+            gather(copy.env_ids, self._sources, copy.blocks)
+
     def _views(self, first: int, end: int) -> tuple[GroupBatch, ...]:
         groups = []
         for group, rows, ids in zip(self._slab.groups, self._slab.rows, self._rows, strict=True):
@@ -115,8 +121,8 @@ class Gatherer:
 
     def _gather(self, env_ids: NDArray[np.int64]) -> tuple[GroupBatch, ...]:
         copy = self._free.pop() if self._free else self._new_copy()
+        copy.env_ids, copy.held = env_ids, len(env_ids)
         gather(env_ids, self._sources, copy.blocks)
-        copy.held = len(env_ids)
         self._copies.update(dict.fromkeys(env_ids.tolist(), copy))
         groups = []
         for group, rows, agents in zip(self._slab.groups, copy.groups, self._agents, strict=True):
@@ -137,7 +143,8 @@ class Gatherer:
                     }
                 )
             )
-        return Copy(tuple(groups), _blocks(tuple(groups), self._batch_size))
+        blocks = _blocks(tuple(groups), self._batch_size)
+        return Copy(tuple(groups), blocks, np.zeros(0, np.int64))
 
     def _poison_rows(self, env_ids: NDArray[np.int64]) -> None:
         """Spoil what the next step writes anew: rewards, and what live agents saw."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from fugu.envs.contract import Env, Info
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.own_state import ReplayError
 from fugu.envs.plain import from_json, to_json
+from fugu.vector.faults import RestartedError
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import FIELDS, Slab
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, NDArray[Any]]
 Infos = dict[int, tuple[Info, ...]]
+P, T = ParamSpec("P"), TypeVar("T")
 LONGEST = 0.5  # seconds of replay between two signs of life
 
 
@@ -81,6 +84,23 @@ class PoolStates:
         return {}, {}
 
 
+def _in_one_go(method: Callable[P, T]) -> Callable[P, T]:
+    """From the beginning once more, if environments began anew in the midst of it.
+
+    It ends: `max_restarts` says how often they may.
+    """
+
+    @functools.wraps(method)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> T:
+        while True:
+            try:
+                return method(*args, **kwargs)
+            except RestartedError:
+                continue
+
+    return whole
+
+
 class AskedStates:
     """Of environments that live with their workers, who read and put back states of any length.
 
@@ -97,6 +117,7 @@ class AskedStates:
         self._ask, self._num_envs = ask, num_envs
         self._part = min(LONGEST, step_timeout / 4)
 
+    @_in_one_go
     def rows(self) -> NDArray[np.uint8]:
         """One row of bytes for each environment, filled up with zeros."""
         read = self._each(_read)
@@ -107,11 +128,13 @@ class AskedStates:
             [np.frombuffer(state.ljust(width, b"\0"), np.uint8) for state, _, _ in read]
         )
 
+    @_in_one_go
     def set_rows(self, env_ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
         """Put environments into states that `rows` gave."""
         ids = env_ids.tolist()
         self._put_back({env: row.tobytes() for env, row in zip(ids, rows, strict=True)}, _put_back)
 
+    @_in_one_go
     def save(self) -> Arrays:
         """States one after another, their sizes, and what environments said last, as JSON."""
         read = self._each(_read)
@@ -122,6 +145,7 @@ class AskedStates:
             "infos": np.frombuffer(to_json(infos).encode(), np.uint8).copy(),
         }
 
+    @_in_one_go
     def load(self, saved: Mapping[str, NDArray[Any]]) -> tuple[Infos, dict[int, str]]:
         """Go back; what cannot be played again begins a new episode."""
         _check_keys(saved, "states", "sizes", "infos")

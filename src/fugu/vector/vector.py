@@ -25,6 +25,7 @@ from fugu.vector.batch import Batch
 from fugu.vector.batch_crew import BatchExchange
 from fugu.vector.commands import Commander, Options, ResetSeeds, Seeds
 from fugu.vector.crews import Crew
+from fugu.vector.faults import RestartedError
 from fugu.vector.gathering import Gatherer, Span, span_of, whole_envs
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.overseer import Overseer
@@ -331,7 +332,11 @@ class Vector:
                 "of them first."
             )
         asked = range(self.num_envs) if env_ids is None else env_ids
-        return self._commander.ask(name, list(asked), values, arguments, named or {})
+        try:
+            return self._commander.ask(name, list(asked), values, arguments, named or {})
+        except RestartedError:
+            self._gatherer.renew()
+            raise
 
     @property
     def under_way(self) -> int:
@@ -381,7 +386,11 @@ class Vector:
         return self._give(self._all)
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """Everything of all environments, all of which were received: states, rows, infos."""
+        """Everything of all environments, all of which were received: states, rows, infos.
+
+        One that fails meanwhile begins a new episode, which is then in the snapshot and, in place
+        of what it said before, in the batch that has it.
+        """
         self._check_all_received("snapshot")
         return {**self._states("snapshot").save(), **save_rows(self._slab)}
 
