@@ -160,7 +160,8 @@ class Policy(nn.Module):
     def _decode(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Params and values of hidden vectors `[..., hidden]`."""
         outputs = exactly(self.decoder, hidden)
-        params, values = outputs.split([self.distribution.num_outputs, self.num_critics], -1)
+        sizes = [self.distribution.num_outputs, self.num_critics]
+        params, values = torch.split(outputs, sizes, -1)
         if self.log_std is not None:
             log_std = self.log_std.to(params.dtype).expand(*params.shape[:-1], -1)
             params = torch.cat([params, log_std], -1)

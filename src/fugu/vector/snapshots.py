@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, NDArray[Any]]
 Infos = dict[int, tuple[Info, ...]]
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 LONGEST = 0.5  # seconds of replay between two signs of life
 
 
