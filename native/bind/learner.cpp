@@ -160,18 +160,20 @@ public:
                               sums.clipped, sums.rows);
     }
 
-    // Whether all that the network gave was a number.
-    bool collect(const PoolCore& core, const BoundPages& tables, size_t first_row, size_t begin,
-                 size_t steps, bool waiting, const Table<float>& states,
-                 const Flat<const int64_t>& choices, size_t dims, const Cube<const float>& uniforms,
-                 const Cube<const float>& noise, const std::vector<BoundPart>& parts,
-                 const Flat<double>& episodes, size_t threads) {
+    // What hindered it; nothing if the collection is whole.
+    const char* collect(const PoolCore& core, const BoundPages& tables, size_t first_row,
+                        size_t begin, size_t steps, bool waiting, const Table<float>& states,
+                        const Flat<const int64_t>& choices, size_t dims,
+                        const Cube<const float>& uniforms, const Cube<const float>& noise,
+                        const std::vector<BoundPart>& parts, const Flat<double>& episodes,
+                        size_t threads) {
         require(gradients_.has_value(), "network");
         Pool& pool = *core.pool;
         learn::Collection given;
-        const size_t agents = pool.num_envs(), critics = width(1);
+        const size_t agents = pool.num_envs() * pool.num_agents(), critics = width(1);
         const FuguArrays& slab = pool.arrays(0);
-        require(pool.num_agents() == 1 && !slab.num_costs &&
+        require(pool.all_act() && pool.num_agents() <= learn::Rollout::kMostAgents &&
+                    static_cast<size_t>(slab.agents) == pool.num_agents() && !slab.num_costs &&
                     slab.observation_bytes == network.row_bytes(),
                 "pool");
         given.steps = steps, given.waiting = waiting, given.dims = dims;
@@ -205,7 +207,8 @@ public:
         nb::gil_scoped_release release;
         if (!rollout_ || pool_ != &pool)
             rollout_ = std::make_unique<learn::Rollout>(network, pool), pool_ = &pool;
-        return rollout_->collect(given, threads, pairs_);
+        const char* const hindrances[] = {"", "no number", "idle agent"};
+        return hindrances[static_cast<size_t>(rollout_->collect(given, threads, pairs_))];
     }
 
 private:
@@ -288,7 +291,7 @@ void bind_learner(nb::module_& m) {
     c.def("collect", &NetLearner::collect, "pool"_a, "pages"_a, "first_row"_a, "begin"_a, "steps"_a,
           "waiting"_a, "states"_a.noconvert(), "choices"_a.noconvert(), "dims"_a,
           "uniforms"_a.noconvert(), "noise"_a.noconvert(), "parts"_a, "episodes"_a.noconvert(),
-          "threads"_a, "Steps all copies of a pool many times, and writes down what comes of it.");
+          "threads"_a, "Steps all copies of a pool many times; says what hindered it, or nothing.");
     c.def("learn", &NetLearner::learn, "pages"_a, "places"_a.noconvert(), "own"_a.noconvert(),
           "times"_a.none().noconvert(), "weights"_a.noconvert(), "merits"_a.noconvert(),
           "advantages"_a.noconvert(), "choices"_a.noconvert(), "ratios"_a.noconvert(), "settings"_a,

@@ -220,6 +220,7 @@ public:
     }
 
     size_t state_bytes() const { return pool_.state_bytes(); }
+    bool all_act() const { return pool_.all_act(); }
 
     void save(const Ids& ids, const Bytes2& out) {
         check_states(ids, out);
@@ -363,6 +364,7 @@ void bind_pool(nb::module_& m) {
         .def("take_all", &BoundPool::take_all)
         .def("step_now", &BoundPool::step_now)
         .def_prop_ro("state_bytes", &BoundPool::state_bytes)
+        .def_prop_ro("all_act", &BoundPool::all_act)
         .def("save", &BoundPool::save, array, array)
         .def("load", &BoundPool::load, array, array)
         .def("draw", &BoundPool::draw)

@@ -160,6 +160,8 @@ typedef struct FuguSpec {
     float width, height;  /* of a picture, in the units that name_draw uses */
     float frames;         /* a second, for people to watch */
     bool waits_for_a_key; /* a person's game stands still until a key is pressed */
+    bool all_act;         /* every agent acts in every step: none takes turns, and none stays out
+                             while others go on. Many are collected faster then */
 } FuguSpec;
 
 static inline FuguGroup* fugu_group(FuguSpec* spec, const char* name, int agents) {

@@ -39,7 +39,7 @@ public:
     Pool(const FuguDefinition* definition, std::vector<unsigned char> prototype,
          const FuguSpec& spec, const PoolSettings& settings)
         : definition_(definition), settings_(settings), logs_(static_cast<size_t>(spec.num_logs)),
-          state_(settings.envs), ticket_(settings.envs), spin_(50000) {
+          all_act_(spec.all_act), state_(settings.envs), ticket_(settings.envs), spin_(50000) {
         const size_t envs = settings.envs, stride = (definition->state_bytes + 7) / 8;
         states_.resize(envs * stride + 8);
         batch_.states = reinterpret_cast<unsigned char*>(
@@ -75,6 +75,7 @@ public:
     size_t num_envs() const { return settings_.envs; }
     size_t num_agents() const { return agents_; }
     size_t num_logs() const { return logs_; }
+    bool all_act() const { return all_act_ || agents_ == 1; } // in every step
     FuguArrays& arrays(size_t group) { return batch_.groups[group]; }
     unsigned char* env(size_t e) { return batch_.states + e * definition_->state_bytes; }
 
@@ -448,6 +449,7 @@ private:
     const FuguDefinition* definition_;
     PoolSettings settings_;
     size_t logs_, agents_ = 0;
+    bool all_act_;
     size_t first_row_[FUGU_MAX_GROUPS] = {};
     FuguBatch batch_{};
     float* episodes_ = nullptr;

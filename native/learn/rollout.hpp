@@ -1,5 +1,5 @@
 // A whole collection of native environments: a thread takes a tile of copies through all its steps,
-// acting, writing down and stepping, and waits for nobody.
+// acting, writing down and stepping, and waits for nobody. All agents act in every step.
 #pragma once
 
 #include <atomic>
@@ -35,42 +35,49 @@ struct Collection {
     double* episodes = nullptr; // [numbers of an episode]: sums over all that ended
 };
 
+enum class Collected { Whole, NoNumber, IdleAgent };
+
 class Rollout {
 public:
     Rollout(const nets::Network& network, Pool& pool) : network_(network), pool_(pool) {}
     Rollout(const Rollout&) = delete;
     Rollout& operator=(const Rollout&) = delete;
 
-    // All copies are the caller's, and are so afterwards. False if the network gave what is no
-    // number; nothing of the collection can be used then.
-    bool collect(const Collection& given, size_t threads, bool pairs) {
-        const size_t agents = pool_.num_envs(), tile = tile_for(agents, threads);
-        const size_t tiles = (agents + tile - 1) / tile;
+    static constexpr size_t kMostAgents = Forward::kRows / 2; // of a copy, which is in one tile
+
+    // All copies are the caller's, and are so afterwards. Nothing of a collection can be used that
+    // is not whole: the network gave what is no number, or an agent does not act after all.
+    Collected collect(const Collection& given, size_t threads, bool pairs) {
+        const size_t envs = pool_.num_envs(), tile = tile_for(envs, threads);
+        const size_t tiles = (envs + tile - 1) / tile;
         const size_t shares = std::max<size_t>(1, std::min(threads, tiles));
         while (desks_.size() < shares)
             desks_.push_back(std::make_unique<Desk>(network_, given, pool_.episode_size()));
-        std::atomic<bool> good{true};
+        std::atomic<Collected> outcome{Collected::Whole};
         std::atomic<size_t> next{
             0}; // whoever is idle takes the next tile: rows do not see each other
         Team::run(shares, threads, [&](size_t share) {
             Desk& desk = *desks_[share];
             std::fill(desk.episodes.begin(), desk.episodes.end(), 0.0);
-            for (size_t i; good && (i = next.fetch_add(1)) < tiles;) {
-                const size_t begin = i * tile, end = std::min(begin + tile, agents);
-                if (!run(desk, given, begin, end, share, pairs))
-                    good = false;
+            for (size_t i; outcome == Collected::Whole && (i = next.fetch_add(1)) < tiles;) {
+                const size_t begin = i * tile, end = std::min(begin + tile, envs);
+                const Collected found = run(desk, given, begin, end, share, pairs);
+                if (found != Collected::Whole)
+                    outcome = found;
             }
         });
         for (const std::unique_ptr<Desk>& desk : desks_)
             for (size_t i = 0; i < desk->episodes.size(); ++i)
                 given.episodes[i] += desk->episodes[i], desk->episodes[i] = 0.0;
-        return good;
+        return outcome;
     }
 
 private:
-    static size_t tile_for(size_t agents, size_t threads) {
-        const size_t share = (agents + threads - 1) / std::max<size_t>(threads, 1);
-        return std::max<size_t>(1, std::min<size_t>(Forward::kRows * 2 / 3, share));
+    // Copies of a tile.
+    size_t tile_for(size_t envs, size_t threads) const {
+        const size_t share = (envs + threads - 1) / std::max<size_t>(threads, 1);
+        const size_t most = Forward::kRows * 2 / 3 / pool_.num_agents();
+        return std::max<size_t>(1, std::min<size_t>(most, share));
     }
 
     // What one thread works with.
@@ -93,19 +100,22 @@ private:
               final_values(Forward::kRows * given.critics), episodes(episode_size) {}
     };
 
-    bool run(Desk& desk, const Collection& given, size_t begin, size_t end, size_t share,
-             bool pairs) {
+    Collected run(Desk& desk, const Collection& given, size_t first, size_t last, size_t share,
+                  bool pairs) {
+        const size_t agents = pool_.num_agents(), begin = first * agents, end = last * agents;
         for (size_t step = 0; step < given.steps; ++step) {
             const size_t time = given.begin + step;
             if (step || given.waiting)
                 earn(desk, given, time - 1, begin, end, pairs);
             if (!act(desk, given, step, begin, end, pairs))
-                return false;
-            pool_.step_range(begin, end, share);
+                return Collected::NoNumber;
+            pool_.step_range(first, last, share);
+            if (std::memchr(pool_.arrays(0).live + begin, 0, end - begin))
+                return Collected::IdleAgent;
             if (step + 1 < given.steps) // the last ones are for who receives the batch
-                pool_.add_episodes(begin, end, desk.episodes.data());
+                pool_.add_episodes(first, last, desk.episodes.data());
         }
-        return true;
+        return Collected::Whole;
     }
 
     // What the last actions brought, and memory that begins anew where episodes ended.
@@ -155,7 +165,8 @@ private:
              bool pairs) {
         const FuguArrays& slab = pool_.arrays(0);
         const Pages& pages = given.pages;
-        const size_t count = end - begin, time = given.begin + step, agents = pool_.num_envs();
+        const size_t count = end - begin, time = given.begin + step;
+        const size_t agents = pool_.num_envs() * pool_.num_agents();
         const size_t size = network_.state_size(), bytes = network_.row_bytes();
         if (size && time == 0)
             std::copy_n(given.states + begin * size, count * size,

@@ -13,6 +13,7 @@ import torch
 import fugu
 from fugu import native
 from fugu.core.errors import UsageError
+from fugu.envs.building import build
 from fugu.training.native_collect import NativeCollector
 from fugu.training.trainer import Progress, Trainer
 
@@ -35,6 +36,12 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "masks": ("masked", {}),
     "structured": ("spaces", {}),
     "several agents": ("multiagent", {}),
+    "agents that begin anew": ("snake", {}),
+    "lstm, several agents": (
+        "simple_spread",
+        {"policy": {"core": "lstm"}, "train": {"horizon": 40}},
+    ),
+    "taking turns": ("connect4", {"env_kwargs": {"opponent": 2}}),
     "processes": ("CartPole-v1", {"vec": {"backend": "process", "num_workers": 2}}),
     "best episodes": ("password", {"train": {"best_episodes": 4}}),
 }
@@ -85,9 +92,10 @@ def test_runs_stay_together(name: str) -> None:
 
 
 def test_rows_of_native_environments_are_filled_without_python() -> None:
-    assert isinstance(run("cartpole", "native", {})[0]["collector"], NativeCollector)
-    several = run("multiagent", "native", {})[0]["collector"]
-    assert not isinstance(several, NativeCollector)
+    for env in ("cartpole", "multiagent", "snake"):
+        assert isinstance(run(env, "native", {})[0]["collector"], NativeCollector)
+    in_turns = run(*RUNS["taking turns"][:1], "native", RUNS["taking turns"][1])[0]["collector"]
+    assert not isinstance(in_turns, NativeCollector)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -163,3 +171,10 @@ def test_a_policy_that_says_no_numbers_is_an_error() -> None:
         fugu.train(
             "cartpole", keep=False, show=False, callbacks=[spoil], train={"engine": "native"}
         )
+
+
+def test_agents_that_do_not_act_although_they_should_are_an_error(tmp_path: Path) -> None:
+    toy = str(build(Path(__file__).parents[1] / "native/toys/idle.h", tmp_path / "idle.so"))
+    with pytest.raises(UsageError, match="all_act"):
+        run(toy, "native", {})
+    assert run(toy, "torch", {})[-1]["steps"] > 0

@@ -30,6 +30,7 @@ static void multiagent_describe(const Multiagent* env, FuguSpec* spec) {
     fugu_key_of(spec, "left", 0, 1, 0, 0, 0);
     fugu_key_of(spec, "right", 0, 1, 0, 0, 1);
     spec->waits_for_a_key = true;
+    spec->all_act = true;
     fugu_picture(spec, 6, 4, 6);
 }
 

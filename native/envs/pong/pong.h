@@ -45,6 +45,7 @@ static void pong_describe(const Pong* env, FuguSpec* spec) {
         fugu_key_of(spec, "w", 0, 1, 0, 0, 1);
         fugu_key_of(spec, "s", 0, 1, 0, 0, 2);
     }
+    spec->all_act = true;
     fugu_picture(spec, 17, 12, 30);
 }
 

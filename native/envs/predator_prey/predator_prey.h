@@ -56,6 +56,7 @@ static void predator_prey_describe(const PredatorPrey* env, FuguSpec* spec) {
     for (int group = 0; group < (env->scripted_prey ? 1 : 2); ++group)
         for (int i = 0; i < 4; ++i)
             fugu_key_of(spec, keys[group][i], group, 0, 0, 0, i + 1);
+    spec->all_act = true;
     fugu_picture(spec, 6, 6.6f, 15);
 }
 

@@ -49,6 +49,7 @@ static void simple_spread_describe(const SimpleSpread* env, FuguSpec* spec) {
     fugu_key(spec, "right", 2);
     fugu_key(spec, "down", 3);
     fugu_key(spec, "up", 4);
+    spec->all_act = true;
     fugu_picture(spec, 6, 6.6f, 10);
 }
 

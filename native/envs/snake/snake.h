@@ -68,6 +68,7 @@ static void snake_describe(const Snake* env, FuguSpec* spec) {
         fugu_key_of(spec, "s", 0, 1, 0, 0, SNAKE_DOWN);
         fugu_key_of(spec, "a", 0, 1, 0, 0, SNAKE_LEFT);
     }
+    spec->all_act = true;
     fugu_picture(spec, (float)env->width + 1, (float)env->height + 2.5f, 8);
 }
 

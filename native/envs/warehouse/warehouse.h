@@ -77,6 +77,7 @@ static void warehouse_describe(const Warehouse* env, FuguSpec* spec) {
     fugu_key(spec, "left", WAREHOUSE_LEFT);
     fugu_key(spec, "right", WAREHOUSE_RIGHT);
     fugu_key(spec, "space", WAREHOUSE_LOAD);
+    spec->all_act = true;
     fugu_picture(spec, (float)(3 * env->columns + 2),
                  (float)((env->block_height + 1) * env->rows + 2) + 1.7f, 8);
 }

@@ -247,7 +247,7 @@ class NativeLearner:
         """Take all copies of a pool through many steps, and write down what comes of it.
 
         Args:
-            pool: Of copies with one agent each, all of them the caller's.
+            pool: Of copies whose agents all act in every step; all of them the caller's.
             pages: Where to write.
             first_row: Of the first agent; the others' follow.
             begin: The time of the first step.
@@ -262,8 +262,9 @@ class NativeLearner:
 
         Raises:
             FloatingPointError: If the policy gave what is no finite number.
+            UsageError: If an agent does not act.
         """
-        good = self._core.collect(
+        hindrance = self._core.collect(
             pool.core(),
             pages,
             first_row,
@@ -278,8 +279,14 @@ class NativeLearner:
             episodes,
             self.threads,
         )
-        if not good:
+        if hindrance == "no number":
             raise FloatingPointError("collect: what the policy gave is no finite number")
+        if hindrance:
+            raise UsageError(
+                "collect: given an environment with an agent that does not act in every step, "
+                "though its description has all_act; allowed: all act. Leave all_act out of its "
+                "C code, and build it again."
+            )
 
     def learn(
         self,

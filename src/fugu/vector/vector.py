@@ -353,6 +353,11 @@ class Vector:
         report: Callable[[], ClusterReport] | None = getattr(self._crew, "report", None)
         return None if report is None else report()
 
+    @property
+    def all_act(self) -> bool:
+        """Whether these are native environments whose agents all act in every step."""
+        return isinstance(self._exchange, Pool) and self._exchange.all_act
+
     # ------------------------------------------------------------------ states
 
     @property

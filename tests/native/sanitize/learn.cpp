@@ -168,15 +168,16 @@ class Table {
 public:
     Table(const FuguDefinition& definition, const std::vector<unsigned char>& state,
           const FuguSpec& spec)
-        : pool_(&definition, state, spec, {kCopies, 0, true, 0, 0.0}) {
+        : pool_(&definition, state, spec, {kCopies, 0, true, 0, 0.0}),
+          agents_(kCopies * pool_.num_agents()) {
         const FuguGroup& group = spec.groups[0];
         FuguArrays& arrays = pool_.arrays(0);
         const size_t seen = round(group.observation), done = round(group.action);
         const size_t width = fugu::choices_of(group.action);
-        observations_.resize(kCopies * seen), final_.resize(kCopies * seen);
-        actions_.resize(kCopies * done), masks_.assign(kCopies * width, 1);
-        flags_.resize(3, std::vector<uint8_t>(kCopies));
-        rewards_.resize(kCopies), costs_.reserve(1), masks_.reserve(1);
+        observations_.resize(agents_ * seen), final_.resize(agents_ * seen);
+        actions_.resize(agents_ * done), masks_.assign(agents_ * width, 1);
+        flags_.resize(3, std::vector<uint8_t>(agents_));
+        rewards_.resize(agents_), costs_.reserve(1), masks_.reserve(1);
         episodes_.resize(kCopies * pool_.episode_size());
         arrays.observations = observations_.data(), arrays.final = final_.data();
         arrays.actions = actions_.data(), arrays.masks = masks_.data();
@@ -197,17 +198,17 @@ public:
 
     // Everything that was written, as bytes.
     std::vector<unsigned char> collect(const Network& net, size_t threads, bool pairs) {
-        const size_t total = kCopies + kSpare, numbers = given_.heads + given_.dims;
+        const size_t total = agents_ + kSpare, numbers = given_.heads + given_.dims;
         const size_t steps = kHorizon / 2, seen = net.row_bytes(), size = net.state_size();
         FuguRandom random{5};
-        std::vector<float> uniforms(steps * kCopies * given_.heads + 1);
+        std::vector<float> uniforms(steps * agents_ * given_.heads + 1);
         for (float& number : uniforms)
             number = fugu_unit(&random);
-        const std::vector<float> noise = floats(random, steps * kCopies * given_.dims + 1);
+        const std::vector<float> noise = floats(random, steps * agents_ * given_.dims + 1);
         std::vector<char> rows(total * kHorizon * seen);
         std::vector<uint8_t> masks(total * kHorizon * given_.width + 1);
         std::vector<float> samples(total * kHorizon * numbers), begun(total * size);
-        std::vector<float> now(kCopies * size), values(total * (kHorizon + 1));
+        std::vector<float> now(agents_ * size), values(total * (kHorizon + 1));
         std::vector<std::vector<float>> told(3, std::vector<float>(total * kHorizon));
         std::vector<std::vector<uint8_t>> flags(3, std::vector<uint8_t>(total * kHorizon));
         std::vector<double> sums(pool_.episode_size());
@@ -224,7 +225,8 @@ public:
         fugu::learn::Rollout rollout(net, pool_);
         for (const bool waiting : {false, true}) { // in two parts, as a vector asks for them
             given_.begin = waiting ? steps : 0, given_.waiting = waiting;
-            check(rollout.collect(given_, threads, pairs), "no numbers", net.kernels());
+            check(rollout.collect(given_, threads, pairs) == fugu::learn::Collected::Whole,
+                  "a collection is not whole", net.kernels());
         }
         std::vector<unsigned char> written;
         const auto write = [&](const auto& array) {
@@ -256,6 +258,7 @@ private:
     }
 
     fugu::Pool pool_;
+    size_t agents_; // of all copies
     std::vector<unsigned char> observations_, final_, actions_;
     std::vector<uint8_t> masks_;
     std::vector<std::vector<uint8_t>> flags_;
@@ -287,7 +290,8 @@ void tell(Network& net, float* block, const FuguSpace& space, size_t params) {
 
 // Whether the core collects for it.
 bool collects(const FuguSpec& spec) {
-    return spec.num_groups == 1 && spec.groups[0].agents == 1 && !spec.groups[0].costs;
+    const FuguGroup& group = spec.groups[0];
+    return spec.num_groups == 1 && (group.agents == 1 || spec.all_act) && !group.costs;
 }
 
 bool collect(const FuguDefinition& definition, const Kernels& kernels, bool pairs) {
