@@ -15,10 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fugu.algos.ppo import PPO, Metrics, PPOConfig
-from fugu.algos.rows import Minibatch, Rows
+from fugu.algos.rows import Draw, Minibatch, Rows
 from fugu.algos.value_norm import ValueNorm
 from fugu.core.ranks import ALONE, Ranks
 from fugu.data.segments import Segments
@@ -101,30 +100,15 @@ class MAPPO(PPO):
 
     # ------------------------------------------------------------------ what differs from PPO
 
-    def _step(
-        self,
-        data: Rows,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-        ratios: NDArray[np.float32],
-        progress: float,
-    ) -> Metrics:
+    def _step(self, data: Rows, draw: Draw, progress: float) -> Metrics:
         """PPO's step, once the returns of its rows have been noted."""
-        returns = data.targets(chosen, advantages)
-        self.value_norm.update(returns[:, data.valid[:, chosen]], self._ranks)
-        return super()._step(data, chosen, weights, advantages, ratios, progress)
+        returns = data.targets(draw)
+        self.value_norm.update(returns[:, data.valid[:, draw.chosen]], self._ranks)
+        return super()._step(data, draw, progress)
 
-    def _batch(
-        self,
-        data: Rows,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        merits: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-    ) -> Minibatch:
+    def _batch(self, data: Rows, draw: Draw) -> Minibatch:
         """Rows whose values and returns are in the units that critics speak in."""
-        batch = super()._batch(data, chosen, weights, merits, advantages)
+        batch = super()._batch(data, draw)
         if not self.cfg.normalise_values:
             return batch
         norm = self.value_norm.normalise

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
-from fugu.algos.rows import Minibatch, Rows, Signal, Steps, side_by_side
+from fugu.algos.rows import Draw, Minibatch, Rows, Signal, Steps, side_by_side
 from fugu.core.errors import UsageError
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.segments import Segments
@@ -206,19 +206,17 @@ class PPO:
         usual *= cfg.horizon if steps else 1
         if cfg.best_episodes:
             self._best.offer(segments, rows)
-        ratios = np.ones(data.valid.shape, np.float32)
         if cfg.first_ratios == "measured":
-            self._measure(data, ratios)
+            self._measure(data)
         parts = cfg.parts(usual)
         size = usual // parts
         sums: dict[str, list[Tensor]] = {}
         order = self._random.permutation(data.count)
         for number in range(cfg.optimiser_steps(usual)):
-            advantages = data.advantages(ratios)
             if cfg.alpha == 0 and number % parts == 0 and number:
                 order = self._random.permutation(data.count)
-            chosen, weights = self._choose(advantages, data, order, number, size, progress)
-            metrics = self._step(data, chosen, weights, advantages, ratios, progress)
+            draw = self._draw(data, order, number, size, progress)
+            metrics = self._step(data, draw, progress)
             for name, value in metrics.items():
                 sums.setdefault(name, []).append(value)
             if cfg.target_kl is not None and float(metrics["approx_kl"]) > cfg.target_kl:
@@ -266,16 +264,9 @@ class PPO:
             return first
         return standardised(first, valid, self._ranks)
 
-    def _batch(
-        self,
-        data: Rows,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        merits: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-    ) -> Minibatch:
+    def _batch(self, data: Rows, draw: Draw) -> Minibatch:
         """Some rows as the loss takes them."""
-        return data.minibatch(chosen, weights, merits, advantages)
+        return data.minibatch(draw)
 
     def _report(self, data: Rows) -> dict[str, float]:
         """What there is to say of an update beside its losses."""
@@ -285,20 +276,28 @@ class PPO:
     # ------------------------------------------------------------------ the update
 
     @torch.no_grad()
-    def _measure(self, data: Rows, ratios: NDArray[np.float32]) -> None:
+    def _measure(self, data: Rows) -> None:
         """Write the ratios of the policy as it is."""
-        every = np.arange(ratios.shape[1])
-        nothing = np.zeros((data.critics, *ratios.shape), np.float32)
+        nothing = np.zeros((data.critics, *data.ratios.shape), np.float32)
+        ones = np.ones(data.count, np.float32)
+        every = Draw(np.arange(data.count), ones, nothing[0], nothing)
         rows_at_once = self._rows_at_once(data)
-        for begin in range(0, len(every), rows_at_once):
-            part = every[begin : begin + rows_at_once]
-            weights = np.ones(len(part), np.float32)
-            batch = data.minibatch(part, weights, nothing[0][:, part], nothing)
-            new = ppo_loss(self.policy, batch, PpoLossConfig(), 1.0).ratios
-            ratios[:, part] = new.view(-1, data.length).cpu().numpy().T
+        for begin in range(0, data.count, rows_at_once):
+            part = every.part(begin, begin + rows_at_once)
+            new = ppo_loss(self.policy, data.minibatch(part), PpoLossConfig(), 1.0).ratios
+            data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
 
     def _rows_at_once(self, data: Rows) -> int:
         return max(1, (self.cfg.microbatch or data.steps_at_once) // data.length)
+
+    def _draw(
+        self, data: Rows, order: NDArray[np.int64], number: int, size: int, progress: float
+    ) -> Draw:
+        """The rows of a minibatch."""
+        advantages = data.advantages(data.ratios)
+        chosen, weights = self._choose(advantages, data, order, number, size, progress)
+        merits = self._weigh(advantages.take(chosen, -1), data.valid.take(chosen, -1))
+        return Draw(chosen, weights, merits, advantages)
 
     def _choose(
         self,
@@ -309,7 +308,7 @@ class PPO:
         size: int,
         progress: float,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The rows of a minibatch, and how much each weighs."""
+        """Which rows, and how much each weighs."""
         cfg = self.cfg
         if cfg.alpha == 0:
             parts = max(1, cfg.parts(len(order)))
@@ -334,23 +333,14 @@ class PPO:
             weights *= np.float32(most / self._ranks.largest(most))
         return chosen, weights
 
-    def _step(
-        self,
-        data: Rows,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-        ratios: NDArray[np.float32],
-        progress: float,
-    ) -> Metrics:
+    def _step(self, data: Rows, draw: Draw, progress: float) -> Metrics:
         """One step of the optimiser on some rows; their new ratios are written back."""
         cfg = self.cfg
         final = cfg.final_entropy_coefficient
         entropy = cfg.entropy_coefficient
         entropy += 0.0 if final is None else (final - entropy) * progress
-        valid = data.valid.take(chosen, -1)
-        merits = self._weigh(advantages.take(chosen, -1), valid)
-        count = float(max(1, self._ranks.sum(np.array([valid.sum()], np.float64))[0]))
+        valid = data.valid.take(draw.chosen, -1).sum()
+        count = float(max(1, self._ranks.sum(np.array([valid], np.float64))[0]))
         loss_cfg = PpoLossConfig(
             cfg.clip,
             cfg.value_loss,
@@ -360,7 +350,7 @@ class PPO:
             entropy,
         )
         compute = self._gradients if self.core is None else self._native_gradients
-        totals = compute(data, chosen, weights, merits, advantages, ratios, loss_cfg, count)
+        totals = compute(data, draw, loss_cfg, count)
         if cfg.best_episodes:
             totals["best_loss"] = self._imitate() * count
         self._ranks.add_gradients(self._parameters)
@@ -380,54 +370,35 @@ class PPO:
             return torch.tensor(self.core.block.clip_grads(most), dtype=torch.float64)
         return nn.utils.clip_grad_norm_(self._parameters, most).detach().cpu().double()
 
-    def _gradients(
-        self,
-        data: Rows,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        merits: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-        ratios: NDArray[np.float32],
-        loss_cfg: PpoLossConfig,
-        count: float,
-    ) -> Metrics:
+    def _gradients(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig, count: float) -> Metrics:
         """Gradients of the loss of some rows, by torch; sums for the record."""
         self.optimiser.zero_grad(set_to_none=True)
         totals: Metrics = dict.fromkeys(SUMS, torch.zeros((), dtype=torch.float64))
         rows_at_once = self._rows_at_once(data)
-        for begin in range(0, len(chosen), rows_at_once):
-            part = slice(begin, begin + rows_at_once)
-            batch = self._batch(data, chosen[part], weights[part], merits[:, part], advantages)
-            loss, new, metrics = ppo_loss(self.policy, batch, loss_cfg, count)
+        for begin in range(0, len(draw.chosen), rows_at_once):
+            part = draw.part(begin, begin + rows_at_once)
+            loss, new, metrics = ppo_loss(self.policy, self._batch(data, part), loss_cfg, count)
             loss.backward()  # type: ignore[no-untyped-call]
-            ratios[:, chosen[part]] = new.view(-1, data.length).cpu().numpy().T
+            data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
             for name, value in metrics.items():
                 totals[name] = totals[name] + value.cpu()
         return totals
 
     def _native_gradients(
-        self,
-        data: Rows,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        merits: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-        ratios: NDArray[np.float32],
-        loss_cfg: PpoLossConfig,
-        count: float,
+        self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig, count: float
     ) -> Metrics:
         """The same by the native core."""
         assert self.core is not None
         every = (data.segments.shape.horizon, -1)
         sums = self.core.learn(
             data.segments,
-            data.places(chosen),
-            weights,
-            merits,
-            advantages.reshape(data.critics, *every),
+            data.places(draw.chosen),
+            draw.weights,
+            draw.merits,
+            draw.advantages.reshape(data.critics, *every),
             self.policy.distribution.choices,
             loss_settings(loss_cfg, count),
-            ratios.reshape(every),
+            data.ratios.reshape(every),
         )
         self.core.block.show_grads()
         return dict(zip(SUMS, torch.tensor(sums, dtype=torch.float64).unbind(), strict=True))

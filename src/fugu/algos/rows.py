@@ -36,6 +36,21 @@ class Minibatch:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """What one step of the optimiser learns from."""
+
+    chosen: NDArray[np.int64]  # which rows
+    weights: NDArray[np.float32]  # how much each of them counts
+    merits: NDArray[np.float32]  # how good their actions were, [horizon, chosen]
+    advantages: NDArray[np.float32]  # of all rows of the update, [critics, horizon, rows]
+
+    def part(self, begin: int, end: int) -> Draw:
+        """Some of the rows."""
+        part = slice(begin, end)
+        return Draw(self.chosen[part], self.weights[part], self.merits[:, part], self.advantages)
+
+
+@dataclass(frozen=True)
 class Places:
     """Where rows, or steps of them, stand that were drawn."""
 
@@ -76,6 +91,7 @@ class Rows:
     Attributes:
         segments: Whose.
         valid: Steps that count.
+        ratios: How probable actions have become, to be kept up to date by who learns.
     """
 
     def __init__(
@@ -95,6 +111,7 @@ class Rows:
         self._terminations = segments.terminations[:, own]
         self._truncations = segments.truncations[:, own]
         self.valid: NDArray[np.bool_] = self._as_drawn(self._valid)
+        self.ratios = np.ones(self.valid.shape, np.float32)
 
     @property
     def length(self) -> int:
@@ -143,15 +160,9 @@ class Rows:
         own, times = self._own_places(chosen)
         return Places(self._rows[own], own, times)
 
-    def minibatch(
-        self,
-        chosen: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        merits: NDArray[np.float32],
-        advantages: NDArray[np.float32],
-    ) -> Minibatch:
+    def minibatch(self, draw: Draw) -> Minibatch:
         """Some of the rows as tensors."""
-        segments, at = self.segments, self.places(chosen)
+        segments, at = self.segments, self.places(draw.chosen)
         rows, times = at.rows, at.times
         masks = _at(segments.masks, rows, times) if segments.masks.shape[-1] else None
         if masks is not None and masks.all():
@@ -176,9 +187,9 @@ class Rows:
             resets=torch.from_numpy(_at(self._reset_rows, at.own, times)),
             old_log_probabilities=there(_at(self._log_rows, at.own, times)),
             old_values=there(values),
-            advantages=there(np.ascontiguousarray(merits.T, np.float32)),
-            returns=there(advantages[:, :, chosen].T + values),
-            weights=there(valid * weights[:, None]),
+            advantages=there(np.ascontiguousarray(draw.merits.T, np.float32)),
+            returns=there(draw.advantages[:, :, draw.chosen].T + values),
+            weights=there(valid * draw.weights[:, None]),
         )
 
     # Row by row, as minibatches of torch take them.
@@ -200,11 +211,9 @@ class Rows:
     def _value_rows(self) -> NDArray[np.float32]:
         return np.ascontiguousarray(self._values[:, :-1].T)  # critics last
 
-    def targets(
-        self, chosen: NDArray[np.int64], advantages: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """What the critics should say of some rows, `[critics, horizon, rows]`."""
-        return advantages.take(chosen, -1) + self._said.take(chosen, -1)
+    def targets(self, draw: Draw) -> NDArray[np.float32]:
+        """What the critics should say of some rows, `[critics, horizon, chosen]`."""
+        return draw.advantages.take(draw.chosen, -1) + self._said.take(draw.chosen, -1)
 
     def observations(self) -> Tensor:
         """Of all steps that count, `[steps, size]`."""
