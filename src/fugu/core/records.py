@@ -12,9 +12,9 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def read_records(path: str | Path) -> Iterator[dict[str, Any]]:
                 yield record
 
 
-class RecordWriter:
+class RecordWriter(Closing):
     """Appends records to a file, each call whole: several processes may write to the same one.
 
     Args:
@@ -117,17 +117,6 @@ class RecordWriter:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _ends_torn(file: int) -> bool:

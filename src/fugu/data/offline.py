@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fugu
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.core.files import read_bytes
 from fugu.core.writing import write_whole
@@ -140,7 +141,7 @@ class Dataset:
                 )
 
 
-class DatasetWriter:
+class DatasetWriter(Closing):
     """Appends episodes to a folder, a new one or one of the same environment.
 
     What was added counts from the next `commit` on, which comes by itself after some megabytes
@@ -255,12 +256,6 @@ class DatasetWriter:
         self.commit()
         for column in (*self._columns.values(), self._lines):
             column.close()
-
-    def __enter__(self) -> DatasetWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _tell(self, episodes: int, steps: int) -> None:
         """Replace the metadata, in one rename."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.envs.masks import mask_heads
 from fugu.spaces import Layout
@@ -126,7 +127,7 @@ class Buffers:
         return Buffers(**{field.name: getattr(self, field.name).copy() for field in fields(self)})
 
 
-class Env:
+class Env(Closing):
     """An environment: it writes into the buffers it was bound to and never returns arrays.
 
     Episodes restart in the step that ends them (SAME_STEP): the row then carries the first
@@ -196,12 +197,6 @@ class Env:
     def set_state(self, state: bytes) -> None:
         """Go back to a `state()`."""
         raise NotImplementedError("set_state(state: bytes) -> None")
-
-    def __enter__(self) -> Env:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _only_group(self) -> AgentGroup:
         if len(self.groups) == 1:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage
 
+from fugu.core.closing import Closing
 from fugu.core.errors import DiskFullError, FuguError, UsageError
 from fugu.league.ratings import Rating, Tally
 
@@ -74,7 +75,7 @@ class Entry:
     step: int | None
 
 
-class Ledger:
+class Ledger(Closing):
     """An open ledger. All that one call writes is written whole or not at all.
 
     Args:
@@ -99,12 +100,6 @@ class Ledger:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             self._tell_full(error)
             raise LedgerError(f"ledger {self.path}: {error}. Use another file.") from error
-
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the file."""

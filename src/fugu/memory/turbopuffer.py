@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 
+from fugu.core.closing import Closing
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
 from fugu.memory.deadline import run_within
 from fugu.memory.embedders import Embedder, HashedNgrams, embed
@@ -88,7 +88,7 @@ class TurbopufferSettings:
             raise UsageError(f"unanswered: given {self.unanswered!r}; allowed: raise, empty.")
 
 
-class TurbopufferMemory:
+class TurbopufferMemory(Closing):
     """A memory that many processes share and that outlasts them.
 
     `add` writes to a journal on disk and returns; a thread sends it. Rows are found once they
@@ -119,17 +119,6 @@ class TurbopufferMemory:
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process gets a memory of its own, with the same settings."""
         return type(self), (self.settings, self.embedder)
-
-    def __enter__(self) -> TurbopufferMemory:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def add(self, items: Item | Iterable[Item]) -> None:
         """Remember items; they are safe on this machine when it returns, and sent later."""

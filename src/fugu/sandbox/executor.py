@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Any, ClassVar
 
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.sandbox.execution import Call, Execution, Inputs, Limits, Program
 from fugu.sandbox.guest.frames import Order
@@ -16,7 +16,7 @@ DEFAULT_LIMITS = Limits()
 _ENVELOPE = 64  # bytes around an answer in a file
 
 
-class Executor(ABC):
+class Executor(Closing, ABC):
     """Runs one program at a time; a pool of them runs many."""
 
     name: ClassVar[str]
@@ -78,17 +78,6 @@ class Executor(ABC):
         request = Request.of(program, inputs, limits, interactive=interactive)
         guest = self._begin(request, limits)
         return Session(guest, request, limits, start_seconds=self.start_seconds)
-
-    def __enter__(self) -> Executor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def refuse(program: Program, limits: Limits) -> Execution | None:

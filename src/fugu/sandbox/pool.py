@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.core.machine import usable_cores
 from fugu.sandbox.backends import BACKENDS, Backend
@@ -55,7 +55,7 @@ class _Waiting:
     since: float = field(default_factory=time.monotonic)
 
 
-class ExecutorPool:
+class ExecutorPool(Closing):
     """Many programs at once: one executor a core, whichever is free takes the next job.
 
     Args:
@@ -202,17 +202,6 @@ class ExecutorPool:
         if process is not None and os.getpid() == self._owner:
             self._connection.close()
             _end(process)
-
-    def __enter__(self) -> ExecutorPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---------------------------------------------------------------- sending and receiving
 

@@ -11,9 +11,9 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol
 
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.sandbox.execution import (
     Execution,
@@ -102,7 +102,7 @@ class SessionOver(BaseException):
     """The program is over and takes no more calls."""
 
 
-class Session:
+class Session(Closing):
     """A program that is called while it lives. Use it in a `with`, then ask for `execution`."""
 
     def __init__(
@@ -123,17 +123,6 @@ class Session:
         self._execution: Execution | None = None
         self._expected = request.answers
         self._begin(request.payload)
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def execution(self) -> Execution:

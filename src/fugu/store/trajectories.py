@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.core.records import KEY, RecordWriter, read_records
 from fugu.store.chat import Message, check_conversation
@@ -65,7 +65,7 @@ class TrajectoryGroup:
         return Message("user", self.prompt), Message("assistant", trajectory.program)
 
 
-class TrajectoryWriter:
+class TrajectoryWriter(Closing):
     """Appends groups to a file; several processes may write to one, and be killed.
 
     Args:
@@ -98,17 +98,6 @@ class TrajectoryWriter:
     def close(self) -> None:
         """Close the file."""
         self._writer.close()
-
-    def __enter__(self) -> TrajectoryWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def read_groups(path: str | Path) -> Iterator[TrajectoryGroup]:

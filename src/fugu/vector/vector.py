@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu import native
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup, Info
 from fugu.envs.native_env import check_actions
@@ -61,7 +62,7 @@ class VectorSettings:
     poison: bool = False
 
 
-class Vector:
+class Vector(Closing):
     """Many copies of one environment.
 
     `send` and `recv` are the primitives: `recv` gives the rows of the first `batch_size`
@@ -437,12 +438,6 @@ class Vector:
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""
         self._closer()
-
-    def __enter__(self) -> Vector:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         agents = ", ".join(f"{group.num_agents} {group.name}" for group in self.groups)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from fugu.core.closing import Closing
 from fugu.core.errors import FuguError, UsageError
 from fugu.vector.crews import end_with_learner
 from fugu.vector.scripts import start
@@ -34,7 +35,7 @@ class Ended(BaseException):
     """The bench was told to end; no `Exception`, so that no environment catches it."""
 
 
-class Bench:
+class Bench(Closing):
     """Runs functions elsewhere, one at a time, each within a limit of time.
 
     After a failure the process is another one, so that nothing that is left of it disturbs what is
@@ -74,12 +75,6 @@ class Bench:
             process.kill()
             process.join()
         process.close()
-
-    def __enter__(self) -> Bench:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _start(self) -> None:
         self._connection, theirs = self._context.Pipe(duplex=True)
