@@ -23,8 +23,9 @@ from fugu.store.checkpoint import load_checkpoint, save_checkpoint
 from fugu.store.run import Run
 from fugu.training.config import Config
 from fugu.training.engine import Engine, Tensors
+from fugu.training.keeping import as_arrays, as_tensor, as_tensors
 from fugu.training.parts import Parts
-from fugu.training.ppo_engine import PPOEngine, as_array, as_tensor, choose_precision
+from fugu.training.ppo_engine import PPOEngine, choose_precision
 from fugu.training.safe_ppo_engine import SafePPOEngine
 from fugu.vector import Vector
 
@@ -123,10 +124,7 @@ class LeagueEngine(PPOEngine):
             return load_player(source, groups, copies, self.pool.random, device=self._device)
         assert self.run is not None
         kept = load_checkpoint(self._folder(self.run, step)).tensors
-        weights = [
-            {key: as_tensor(value) for key, value in kept[f"policy_{i}"].items()}
-            for i in range(len(self.vec.groups))
-        ]
+        weights = [as_tensors(kept[f"policy_{i}"]) for i in range(len(self.vec.groups))]
         return self._player_of(weights)
 
     @staticmethod
@@ -193,7 +191,7 @@ class LeagueEngine(PPOEngine):
         if tensors.get("environments") is None:
             self.pool.seats.clear()
         else:
-            seats = {key: as_array(value) for key, value in tensors["league_seats"].items()}
+            seats = as_arrays(tensors["league_seats"])
             self.pool.seats.load_state_dict(seats)
         self._era, self._sequence = int(told["era"]), int(told["sequence"])
         self._snapshot_at = int(told["snapshot_at"])

@@ -26,13 +26,9 @@ from fugu.policies.policy import Policy
 from fugu.training.collect import EpisodeRecord
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
+from fugu.training.keeping import keep_chance, keep_network, recall_chance, recall_network
 from fugu.training.parts import Parts
-from fugu.training.ppo_engine import (
-    as_tensor,
-    flatten_optimiser,
-    optimiser_config,
-    restore_optimiser,
-)
+from fugu.training.ppo_engine import optimiser_config
 from fugu.vector import Vector
 
 DRAWING, WEIGHTS, DROPOUT = 2, 3, 4  # branches of the seed tree; 0 is the environments'
@@ -144,12 +140,10 @@ class DecisionTransformerEngine:
         tensors: Tensors = {}
         optimisers = []
         for i, learner in enumerate(self._learners):
-            tensors[f"policy_{i}"] = dict(learner.policy.state_dict())
-            tensors[f"optimiser_{i}"], rest = flatten_optimiser(learner.optimiser.state_dict())
-            optimisers.append(rest)
+            optimisers.append(keep_network(tensors, i, learner.policy, learner.optimiser))
         return tensors, {
             "optimisers": optimisers,
-            "random": [self._random.bit_generator.state],
+            "random": keep_chance([self._random]),
             "data": [sampler.data.metadata["checksum"] for sampler in self._samplers],
         }
 
@@ -162,10 +156,7 @@ class DecisionTransformerEngine:
                     "that the run began with; allowed: the same ones. Begin a new run with "
                     "--init-from."
                 )
-            learner.policy.load_state_dict(
-                {name: as_tensor(value) for name, value in tensors[f"policy_{i}"].items()}
-            )
-            flat = {name: as_tensor(value) for name, value in tensors[f"optimiser_{i}"].items()}
-            restore_optimiser(learner.optimiser, flat, state["optimisers"][i])
-        self._random.bit_generator.state = state["random"][0]
+            rest = state["optimisers"][i]
+            recall_network(tensors, i, learner.policy, learner.optimiser, rest)
+        recall_chance([self._random], state["random"])
         self._steps, self._updates = int(state["steps"]), int(state["updates"])

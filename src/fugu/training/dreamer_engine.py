@@ -19,14 +19,18 @@ from fugu.policies.policy import Policy
 from fugu.training.collect import Collector, EpisodeRecord
 from fugu.training.config import Config, DreamerRunConfig
 from fugu.training.engine import Tensors
-from fugu.training.parts import Parts
-from fugu.training.ppo_engine import (
+from fugu.training.keeping import (
     as_array,
+    as_arrays,
     as_tensor,
-    flatten_optimiser,
-    optimiser_config,
-    restore_optimiser,
+    keep_chance,
+    keep_environments,
+    keep_network,
+    recall_chance,
+    recall_network,
 )
+from fugu.training.parts import Parts
+from fugu.training.ppo_engine import optimiser_config
 from fugu.vector import Vector
 
 ACTIONS, SEQUENCES, WEIGHTS, LATENTS = 1, 2, 3, 4  # branches of the seed tree
@@ -260,20 +264,15 @@ class DreamerEngine:
         tensors: Tensors = {"latents": {"random": self._latent_random.get_state()}}
         optimisers, counters = [], []
         for i, (actor, learner) in enumerate(zip(self.actors, self.learners, strict=True)):
-            tensors[f"policy_{i}"] = dict(actor.agent.state_dict())
-            flat, rest = flatten_optimiser(learner.optimiser.state_dict())
-            tensors[f"optimiser_{i}"] = flat
-            optimisers.append(rest)
+            optimisers.append(keep_network(tensors, i, actor.agent, learner.optimiser))
             tensors[f"replay_{i}"] = dict(actor.replay.state_dict())
             tensors[f"actor_{i}"] = actor.state_dict()
             counters.append([learner.steps, actor.fresh, actor.owed])
-        snapshot = self.collector.pause()
-        if snapshot is not None:
-            tensors["environments"] = snapshot
+        keep_environments(tensors, self.collector)
         state = {
             "optimisers": optimisers,
             "counters": counters,
-            "random": [generator.bit_generator.state for generator in self._random],
+            "random": keep_chance(self._random),
             "backend": [self.vec.backend, self.vec.num_workers],
         }
         return tensors, state
@@ -281,24 +280,18 @@ class DreamerEngine:
     def restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any], seed: int) -> None:
         """Go on from a checkpoint."""
         for i, (actor, learner) in enumerate(zip(self.actors, self.learners, strict=True)):
-            weights = {k: as_tensor(v) for k, v in tensors[f"policy_{i}"].items()}
-            actor.agent.load_state_dict(weights)
-            flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            restore_optimiser(learner.optimiser, flat, state["optimisers"][i])
-            actor.replay.load_state_dict(
-                {k: as_array(v) for k, v in tensors[f"replay_{i}"].items()}
-            )
+            recall_network(tensors, i, actor.agent, learner.optimiser, state["optimisers"][i])
+            actor.replay.load_state_dict(as_arrays(tensors[f"replay_{i}"]))
             actor.load_state_dict(tensors[f"actor_{i}"])
             learner.steps, actor.fresh, actor.owed = state["counters"][i]
         self._latent_random.set_state(as_tensor(tensors["latents"]["random"]).cpu())
-        for generator, saved in zip(self._random, state["random"], strict=True):
-            generator.bit_generator.state = saved
+        recall_chance(self._random, state["random"])
         self.collector.steps = int(state["steps"])
         environments = tensors.get("environments")
         if environments is None:
             self.collector.start(seed)
         else:
-            self.collector.resume({k: as_array(v) for k, v in environments.items()})
+            self.collector.resume(as_arrays(environments))
 
 
 def compile_agent(agent: DreamerAgent) -> None:

@@ -21,18 +21,22 @@ from fugu.policies.policy import Policy
 from fugu.training.collect import Collector, EpisodeRecord, Look
 from fugu.training.config import GRPORun
 from fugu.training.engine import Tensors
+from fugu.training.keeping import (
+    as_arrays,
+    keep_chance,
+    keep_environments,
+    keep_network,
+    recall_chance,
+    recall_network,
+)
 from fugu.training.parts import Parts
 from fugu.training.ppo_engine import (
     ROWS,
     SAMPLING,
     WEIGHTS,
-    as_array,
-    as_tensor,
     choose_precision,
     compile_policy,
-    flatten_optimiser,
     optimiser_config,
-    restore_optimiser,
 )
 from fugu.training.recollect import Recollection
 from fugu.training.rollouts import EpisodeActor
@@ -211,20 +215,16 @@ class GRPOEngine:
         tensors: Tensors = {}
         optimisers = []
         for i, actor in enumerate(self._actors):
-            tensors[f"policy_{i}"] = dict(actor.policy.state_dict())
-            flat, rest = flatten_optimiser(actor.learner.optimiser.state_dict())
-            tensors[f"optimiser_{i}"] = flat
-            optimisers.append(rest)
+            optimiser = actor.learner.optimiser
+            optimisers.append(keep_network(tensors, i, actor.policy, optimiser))
             tensors[f"episodes_{i}"] = {**actor.episodes.state_dict(), "recurrent": actor.states}
             tensors[f"learner_{i}"] = actor.learner.state_dict()
         if self._recollection is not None:
             tensors |= self._recollection.state()
-        snapshot = self.collector.pause()
-        if snapshot is not None:
-            tensors["environments"] = snapshot
+        keep_environments(tensors, self.collector)
         state = {
             "optimisers": optimisers,
-            "random": [generator.bit_generator.state for generator in self._random],
+            "random": keep_chance(self._random),
             "backend": [self.vec.backend, self.vec.num_workers],
             "mended": self.collector.mended,
         }
@@ -233,16 +233,13 @@ class GRPOEngine:
     def restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any], seed: int) -> None:
         """Go on from a checkpoint."""
         for i, actor in enumerate(self._actors):
-            weights = tensors[f"policy_{i}"].items()
-            actor.policy.load_state_dict({k: as_tensor(v) for k, v in weights})
-            flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            restore_optimiser(actor.learner.optimiser, flat, state["optimisers"][i])
-            arrays = {k: as_array(v) for k, v in tensors[f"episodes_{i}"].items()}
+            optimiser = actor.learner.optimiser
+            recall_network(tensors, i, actor.policy, optimiser, state["optimisers"][i])
+            arrays = as_arrays(tensors[f"episodes_{i}"])
             actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
             actor.episodes.load_state_dict(arrays)
             actor.learner.load_state_dict(tensors[f"learner_{i}"])
-        for generator, saved in zip(self._random, state["random"], strict=True):
-            generator.bit_generator.state = saved
+        recall_chance(self._random, state["random"])
         self.collector.steps = int(state["steps"])
         self.collector.mended = int(state["mended"])
         environments = tensors.get("environments")
@@ -251,7 +248,7 @@ class GRPOEngine:
         else:
             if self._recollection is not None:
                 self._recollection.load(tensors)
-            self.collector.resume({k: as_array(v) for k, v in environments.items()})
+            self.collector.resume(as_arrays(environments))
 
 
 def check(cfg: GRPORun, vec: Vector) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from fugu.algos.learner import Learner
@@ -25,6 +24,14 @@ from fugu.training.collect import Actor, Collector, EpisodeRecord
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.forwards import LearnerForward, make_forward, recall_forward
+from fugu.training.keeping import (
+    as_arrays,
+    keep_chance,
+    keep_environments,
+    keep_network,
+    recall_chance,
+    recall_network,
+)
 from fugu.training.native_collect import NativeCollector, can_fill_rows
 from fugu.training.native_learning import make_native_learner
 from fugu.training.normalise import RewardScale
@@ -203,10 +210,7 @@ class PPOEngine:
         for i, (policy, actor, learner) in enumerate(
             zip(self.policies, self._actors, self._learners, strict=True)
         ):
-            tensors[f"policy_{i}"] = dict(policy.state_dict())
-            flat, rest = flatten_optimiser(learner.optimiser.state_dict())
-            tensors[f"optimiser_{i}"] = flat
-            optimisers.append(rest)
+            optimisers.append(keep_network(tensors, i, policy, learner.optimiser))
             segments = actor.segments.state_dict()
             tensors[f"segments_{i}"] = {**segments, "recurrent": actor.states}
             tensors[f"scale_{i}"] = dict(actor.scale.state_dict())
@@ -214,12 +218,10 @@ class PPOEngine:
                 tensors[f"learner_{i}"] = remembered
         if self._recollection is not None:
             tensors |= self._recollection.state()
-        snapshot = self.collector.pause()
-        if snapshot is not None:
-            tensors["environments"] = snapshot
+        keep_environments(tensors, self.collector)
         state = {
             "optimisers": optimisers,
-            "random": [generator.bit_generator.state for generator in self._random],
+            "random": keep_chance(self._random),
             "backend": [self.vec.backend, self.vec.num_workers],
             "policy_engines": self.policy_engines,
             "engines": self.engines,
@@ -231,18 +233,15 @@ class PPOEngine:
         for i, (policy, actor, learner) in enumerate(
             zip(self.policies, self._actors, self._learners, strict=True)
         ):
-            policy.load_state_dict({k: as_tensor(v) for k, v in tensors[f"policy_{i}"].items()})
-            flat = {k: as_tensor(v) for k, v in tensors[f"optimiser_{i}"].items()}
-            restore_optimiser(learner.optimiser, flat, state["optimisers"][i])
-            arrays = {k: as_array(v) for k, v in tensors[f"segments_{i}"].items()}
+            recall_network(tensors, i, policy, learner.optimiser, state["optimisers"][i])
+            arrays = as_arrays(tensors[f"segments_{i}"])
             actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
             actor.segments.load_state_dict(arrays)
-            actor.scale.load_state_dict({k: as_array(v) for k, v in tensors[f"scale_{i}"].items()})
+            actor.scale.load_state_dict(as_arrays(tensors[f"scale_{i}"]))
             learner.load_state_dict(tensors.get(f"learner_{i}", {}))
         nobody = ["torch"] * len(self._actors)
         self._recall_engines(state.get("engines", nobody), state.get("policy_engines", nobody))
-        for generator, saved in zip(self._random, state["random"], strict=True):
-            generator.bit_generator.state = saved
+        recall_chance(self._random, state["random"])
         self.collector.steps = int(state["steps"])
         environments = tensors.get("environments")
         if environments is None:
@@ -250,7 +249,7 @@ class PPOEngine:
         else:
             if self._recollection is not None:
                 self._recollection.load(tensors)
-            self.collector.resume({k: as_array(v) for k, v in environments.items()})
+            self.collector.resume(as_arrays(environments))
 
     def _recall_engines(self, learned: list[str], said: list[str]) -> None:
         """Go on with those who learned and spoke so far, where the settings leave that open."""
@@ -323,70 +322,3 @@ def optimiser_config(cfg: Config) -> OptimiserConfig:
         final_share=train.final_learning_rate,
         warmup=train.warmup,
     )
-
-
-def as_tensor(value: Any) -> torch.Tensor:
-    """A checkpoint's entry as a tensor."""
-    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
-
-
-def as_array(value: Any) -> np.ndarray[Any, Any]:
-    """A checkpoint's entry as an array."""
-    return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-
-
-def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tensors by `parameter.name`, and everything else."""
-    flat, numbers = {}, {}
-    for parameter, entries in state["state"].items():
-        for name, value in entries.items():
-            key = f"{parameter}.{name}"
-            if isinstance(value, torch.Tensor):
-                flat[key] = value
-            else:
-                numbers[key] = value
-    return flat, {"numbers": numbers, "param_groups": state["param_groups"]}
-
-
-def restore_optimiser(
-    optimiser: torch.optim.Optimizer, flat: dict[str, Any], rest: dict[str, Any]
-) -> None:
-    """Load what `flatten_optimiser` gave; ValueError if an optimiser of other weights gave it."""
-    given = unflatten_optimiser(flat, rest)
-    for own, told in zip(
-        optimiser.state_dict()["param_groups"], given["param_groups"], strict=True
-    ):
-        wrong = [name for name, value in own.items() if not _alike(value, told[name])]
-        if wrong:
-            raise ValueError(f"the optimiser's {wrong[0]} is {told[wrong[0]]!r:.80}")
-    optimiser.load_state_dict(given)
-    for weight, entries in optimiser.state.items():
-        for name, value in entries.items():
-            # Fused kernels do not look.
-            if not isinstance(value, torch.Tensor) or value.shape not in (weight.shape, ()):
-                raise ValueError(f"the optimiser's {name} is not of a weight's shape")
-        if entries.keys() not in _KEPT:
-            raise ValueError(f"the optimiser keeps {', '.join(entries)}")
-
-
-# What optimisers keep of a weight: AdamW, LaProp, Muon.
-_KEPT = ({"step", "exp_avg", "exp_avg_sq"}, {"square", "mean"}, {"momentum_buffer"})
-
-
-def _alike(own: Any, given: Any) -> bool:
-    """Whether a setting of an optimiser can be another one's."""
-    if isinstance(own, list | tuple):
-        same = isinstance(given, list | tuple) and len(own) == len(given)
-        return same and all(map(_alike, own, given))
-    if isinstance(own, float):
-        return isinstance(given, float | int) and not isinstance(given, bool)
-    return type(own) is type(given)
-
-
-def unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-    """What `flatten_optimiser` was given."""
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in {**flat, **rest["numbers"]}.items():
-        parameter, _, name = key.partition(".")
-        state.setdefault(int(parameter), {})[name] = value
-    return {"state": state, "param_groups": rest["param_groups"]}

@@ -24,8 +24,9 @@ from fugu.store.checkpoint import Checkpoint, refuses_misfits
 from fugu.training.config import Config
 from fugu.training.engine import Tensors
 from fugu.training.engines import make_engine
+from fugu.training.keeping import as_tensors
 from fugu.training.parts import Parts
-from fugu.training.ppo_engine import as_tensor, optimiser_config
+from fugu.training.ppo_engine import optimiser_config
 from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint
 from fugu.training.shares import count_copies, share_of, spread
 from fugu.vector import Vector, make
@@ -163,7 +164,7 @@ class Trainer:
                     f"init-from: given a policy whose {wrong[:3] or 'parts'} differ from this "
                     "one's; allowed: one of the same environment with the same policy settings."
                 )
-            policy.load_state_dict({k: as_tensor(v) for k, v in given.items()})
+            policy.load_state_dict(as_tensors(given))
 
     def spread_policies(self) -> None:
         """Let all ranks begin with the policies of the first one."""

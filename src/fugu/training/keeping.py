@@ -1,0 +1,129 @@
+"""What checkpoints keep of networks, optimisers and environments, and how those go on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fugu.training.collect import Collector
+from fugu.training.engine import Tensors
+
+
+def keep_network(
+    tensors: Tensors, number: int, network: nn.Module, optimiser: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Add the weights of a network, and its optimiser's tensors; the rest of the optimiser."""
+    tensors[f"policy_{number}"] = dict(network.state_dict())
+    tensors[f"optimiser_{number}"], rest = flatten_optimiser(optimiser.state_dict())
+    return rest
+
+
+def recall_network(
+    tensors: Mapping[str, Any],
+    number: int,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    rest: dict[str, Any],
+) -> None:
+    """Load what `keep_network` kept."""
+    network.load_state_dict(as_tensors(tensors[f"policy_{number}"]))
+    restore_optimiser(optimiser, as_tensors(tensors[f"optimiser_{number}"]), rest)
+
+
+def keep_chance(generators: Sequence[np.random.Generator]) -> list[Any]:
+    """The states of generators."""
+    return [generator.bit_generator.state for generator in generators]
+
+
+def recall_chance(generators: Sequence[np.random.Generator], kept: Sequence[Any]) -> None:
+    """Put generators back."""
+    for generator, state in zip(generators, kept, strict=True):
+        generator.bit_generator.state = state
+
+
+def keep_environments(tensors: Tensors, collector: Collector) -> None:
+    """Wait for all environments and add their states, if they have any."""
+    snapshot = collector.pause()
+    if snapshot is not None:
+        tensors["environments"] = snapshot
+
+
+def as_tensors(kept: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """A checkpoint's entries as tensors."""
+    return {name: as_tensor(value) for name, value in kept.items()}
+
+
+def as_arrays(kept: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """A checkpoint's entries as arrays."""
+    return {name: as_array(value) for name, value in kept.items()}
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """A checkpoint's entry as a tensor."""
+    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any]:
+    """A checkpoint's entry as an array."""
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tensors by `parameter.name`, and everything else."""
+    flat, numbers = {}, {}
+    for parameter, entries in state["state"].items():
+        for name, value in entries.items():
+            key = f"{parameter}.{name}"
+            if isinstance(value, torch.Tensor):
+                flat[key] = value
+            else:
+                numbers[key] = value
+    return flat, {"numbers": numbers, "param_groups": state["param_groups"]}
+
+
+def restore_optimiser(
+    optimiser: torch.optim.Optimizer, flat: dict[str, Any], rest: dict[str, Any]
+) -> None:
+    """Load what `flatten_optimiser` gave; ValueError if an optimiser of other weights gave it."""
+    given = unflatten_optimiser(flat, rest)
+    for own, told in zip(
+        optimiser.state_dict()["param_groups"], given["param_groups"], strict=True
+    ):
+        wrong = [name for name, value in own.items() if not _alike(value, told[name])]
+        if wrong:
+            raise ValueError(f"the optimiser's {wrong[0]} is {told[wrong[0]]!r:.80}")
+    optimiser.load_state_dict(given)
+    for weight, entries in optimiser.state.items():
+        for name, value in entries.items():
+            # Fused kernels do not look.
+            if not isinstance(value, torch.Tensor) or value.shape not in (weight.shape, ()):
+                raise ValueError(f"the optimiser's {name} is not of a weight's shape")
+        if entries.keys() not in _KEPT:
+            raise ValueError(f"the optimiser keeps {', '.join(entries)}")
+
+
+# What optimisers keep of a weight: AdamW, LaProp, Muon.
+_KEPT = ({"step", "exp_avg", "exp_avg_sq"}, {"square", "mean"}, {"momentum_buffer"})
+
+
+def _alike(own: Any, given: Any) -> bool:
+    """Whether a setting of an optimiser can be another one's."""
+    if isinstance(own, list | tuple):
+        same = isinstance(given, list | tuple) and len(own) == len(given)
+        return same and all(map(_alike, own, given))
+    if isinstance(own, float):
+        return isinstance(given, float | int) and not isinstance(given, bool)
+    return type(own) is type(given)
+
+
+def unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """What `flatten_optimiser` was given."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**flat, **rest["numbers"]}.items():
+        parameter, _, name = key.partition(".")
+        state.setdefault(int(parameter), {})[name] = value
+    return {"state": state, "param_groups": rest["param_groups"]}
