@@ -250,10 +250,10 @@ def judge(reader: Reader, arena: Arena, given: Input) -> str:
     taken = time.process_time() - began
     if harm := arena.harm():
         line, where = harm, where or given.use
+    elif grown > GROWTH:  # which takes its time, too
+        line, where = f"memory: {grown >> 20} MiB", where or given.use
     elif taken > SECONDS:
         line, where = f"slow: {taken:.1f} s", where or given.use
-    elif grown > GROWTH:
-        line, where = f"memory: {grown >> 20} MiB", where or given.use
     if line == "loaded" or line.startswith("refused "):
         return line
     return "finding " + json.dumps([f"{line} (given to {given.use})", where])
