@@ -2,15 +2,16 @@
 
     python benchmarks/trust/tree.py BEFORE [AFTER]
 
-A line is written twice if it stands in a run of six or more that stand elsewhere too, spaces and
-blank lines aside; imports do not count. What comes of it is written to
-`benchmarks/results/tree.md`.
+A line of code is written twice if it stands in a run of six or more that stand elsewhere too,
+spaces and blank lines aside; imports do not count, and pages are not compared. What comes of it is
+written to `benchmarks/results/tree.md`.
 """
 
 from __future__ import annotations
 
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -70,7 +71,7 @@ def sources(commit: str) -> dict[str, list[str]]:
 def written_twice(files: dict[str, list[str]]) -> dict[str, int]:
     """Lines of each file of code that stand in a run that is elsewhere too."""
     plain = {
-        name: [line for raw in lines if (line := raw.strip()) and not _is_import(line)]
+        name: list(_without_imports(lines))
         for name, lines in files.items()
         if PurePosixPath(name).suffix in CODE
     }
@@ -86,8 +87,15 @@ def written_twice(files: dict[str, list[str]]) -> dict[str, int]:
     return {name: len(lines) for name, lines in marked.items()}
 
 
-def _is_import(line: str) -> bool:
-    return line.startswith(("import ", "from ", "#include")) or line.rstrip(",").isidentifier()
+def _without_imports(lines: list[str]) -> Iterator[str]:
+    """What stands on the lines that are neither blank nor part of an import."""
+    inside = False
+    for raw in lines:
+        line = raw.strip()
+        begins = line.startswith(("import ", "from ", "#include"))
+        if line and not begins and not inside:
+            yield line
+        inside = (inside or (begins and line.endswith("("))) and not line.endswith(")")
 
 
 def rooms(commit: str) -> dict[str, Room]:
@@ -106,11 +114,10 @@ def rooms(commit: str) -> dict[str, Room]:
 
 def main(options: Options) -> None:
     """Compare and report."""
-    ends = {
-        git("rev-parse", "--short", commit).strip(): rooms(commit)
-        for commit in (options.before, options.after)
-    }
-    first, last = ends
+    first, last = (
+        git("rev-parse", "--short", commit).strip() for commit in (options.before, options.after)
+    )
+    found = rooms(first), rooms(last)
     lines = [
         "# The tree, before and after",
         "",
@@ -120,7 +127,7 @@ def main(options: Options) -> None:
         "|---|---|---|---|---|---|",
     ]
     for name, told in ROOMS.items():
-        before, after = (ends[end][name] for end in ends)
+        before, after = (end[name] for end in found)
         cells = [
             f"{getattr(before, kind):,} → {getattr(after, kind):,}"
             for kind in ("files", "lines", "long", "twice")

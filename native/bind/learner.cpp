@@ -281,6 +281,7 @@ void bind_learner(nb::module_& m) {
                    const Flat<float>&>(),
           "code"_a, "row_size"_a, "state_size"_a, "target"_a, "weights"_a.noconvert(),
           "grads"_a.noconvert());
+    c.attr("most_agents") = learn::Rollout::kMostAgents; // of an environment that it collects
     c.def("end", &NetLearner::end, "given"_a,
           "Nothing follows; these are params, values and state, or -1.");
     c.def("reload", &NetLearner::reload, "pairs"_a,

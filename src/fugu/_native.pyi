@@ -1,7 +1,7 @@
 """The extension module, built from native/bind."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -414,6 +414,7 @@ class Pages:
 class NetLearner(ToldNet):
     """A network that learns: its weights stand in one block, their gradients in another."""
 
+    most_agents: ClassVar[int]
     def __init__(
         self,
         code: str,

@@ -19,6 +19,7 @@ from fugu.training.trainer import Progress, Trainer
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the core is not built")
 
+TOYS = Path(__file__).parents[1] / "native/toys"
 UPDATES = 3
 SMALL = {"vec": {"num_envs": 24}, "train": {"horizon": 16}}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -173,8 +174,20 @@ def test_a_policy_that_says_no_numbers_is_an_error() -> None:
         )
 
 
-def test_agents_that_do_not_act_although_they_should_are_an_error(tmp_path: Path) -> None:
-    toy = str(build(Path(__file__).parents[1] / "native/toys/idle.h", tmp_path / "idle.so"))
-    with pytest.raises(UsageError, match="all_act"):
-        run(toy, "native", {})
-    assert run(toy, "torch", {})[-1]["steps"] > 0
+@pytest.mark.parametrize("toy", ["idle", "waiting"])
+def test_agents_that_do_not_act_although_they_should_are_an_error(toy: str, tmp_path: Path) -> None:
+    library = str(build(TOYS / f"{toy}.h", tmp_path / f"{toy}.so"))
+    with pytest.raises(UsageError, match="does not act in every step"):
+        run(library, "native", {})
+    assert run(library, "torch", {})[-1]["steps"] > 0
+
+
+@pytest.mark.parametrize("agents", [1, 5, 48, 49])
+def test_as_many_agents_as_there_may_be_and_one_more(agents: int, tmp_path: Path) -> None:
+    crowd = str(build(TOYS / "crowd.h", tmp_path / "crowd.so"))
+    settings = {"env_kwargs": {"agents": agents}, "vec": {"num_envs": 3}}
+    by_torch, by_core = (run(crowd, engine, settings) for engine in ("torch", "native"))
+    assert isinstance(by_core[0]["collector"], NativeCollector) == (agents <= 48)
+    for right, found in zip(by_torch, by_core, strict=True):
+        assert float((right["weights"] - found["weights"]).abs().max()) < 1e-4
+        assert found["episodes"] == pytest.approx(right["episodes"], rel=1e-5)

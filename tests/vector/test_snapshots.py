@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit, TransformReward
-from vector_toys import Chance, Herd, Keeper, Mortal, Slow, Small, Waiting, Walk
+from vector_toys import Chance, Herd, Keeper, Mortal, Slow, Small, Waiting, Walk, process_of
 
 from fugu.core.errors import UsageError
 from fugu.vector import Batch, Vector, WorkerError, make
@@ -225,13 +227,17 @@ def test_why_there_are_no_states(env: Any, options: dict[str, Any], why: str) ->
                 call()
 
 
-def test_a_worker_that_dies_of_a_snapshot_is_in_it_with_new_episodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mortal", [0, 1])
+def test_a_worker_that_dies_of_a_snapshot_is_in_it_with_new_episodes(
+    mortal: int, tmp_path: Path
+) -> None:
     make_one = partial(Mortal, tmp_path / "died")
-    with make(make_one, 4, backend="process", num_workers=2, batch_size=2, resumable=True) as vec:
+    options: dict[str, Any] = {"backend": "process", "num_workers": 2, "resumable": True}
+    with make(make_one, 4, batch_size=2, **options) as vec:
         vec.async_reset(seed=1)
         for batch in (vec.recv(), vec.recv()):
-            naps = [[4] if env % 2 else [0] for env in batch.env_ids]
-            vec.send(np.array(naps), ids(batch))
+            deeds = [[int(env) % 2 + 2 * (env == mortal)] for env in batch.env_ids]
+            vec.send(np.array(deeds), ids(batch))
         held = [vec.recv(), vec.recv()]
         assert [batch.env_ids.tolist() for batch in held] == [[0, 2], [1, 3]]  # copies, not views
         snapshot, order = saved(vec, held)
@@ -241,8 +247,24 @@ def test_a_worker_that_dies_of_a_snapshot_is_in_it_with_new_episodes(tmp_path: P
             assert rows.valid.tolist() == [False, True]  # the first worker has 0 and 1
             assert rows.observations[:, 0].tolist() == [0.0, 1.0]
         told = [seen(batch) for batch in held]
-    with make(make_one, 4, backend="process", num_workers=2, batch_size=2, resumable=True) as vec:
+        for batch in held:
+            vec.send(np.zeros((2, 1), int), ids(batch))
+        for batch in (vec.recv(), vec.recv()):
+            rows = batch.groups[0].rows
+            assert rows.valid.all()
+            assert sorted(set(rows.observations[:, 0])) in ([1.0], [2.0], [1.0, 2.0])
+    with make(make_one, 4, batch_size=2, **options) as vec:
         assert [seen(batch) for batch in vec.restore(snapshot, order)] == told
+
+
+def test_what_ended_with_its_worker_begins_anew_before_it_is_asked(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"backend": "process", "num_workers": 1, "resumable": True}
+    with make(partial(Mortal, tmp_path / "died"), 2, **options) as vec:
+        vec.reset(seed=1)
+        vec.step(np.zeros((2, 1), int))
+        os.kill(vec.apply(process_of)[0], signal.SIGKILL)
+        assert len(vec.snapshot()["sizes"]) == 2
+        assert vec.get_attr("count") == (0, 0)
 
 
 def test_snapshots_of_other_vectors_are_refused() -> None:

@@ -128,26 +128,30 @@ class Sleepy(Small):
 
 
 class Mortal(Small):
-    """Sleeps for two seconds on action 4. Kills its process when its state is asked for, once.
-
-    A file says that it did.
+    """Sleeps for two seconds on actions 1 and 3. After actions 2 and 3, kills its process when its
+    state is asked for, once: a file says that it did.
     """
 
     def __init__(self, file: Path) -> None:
-        self.file = file
+        self.file, self.last = file, 0
 
     def step(self, action: Any) -> Any:
-        time.sleep(2.0 * (action == 4))
+        self.last = int(action)
+        time.sleep(2.0 * (self.last % 2))
         return super().step(action)
 
     def get_state(self) -> bytes:
-        if self.count and not self.file.exists():
+        if self.last >= 2 and not self.file.exists():
             self.file.touch()
             misbehave("kill")
         return bytes([self.count])
 
     def set_state(self, state: bytes) -> None:
         self.count = state[0]
+
+
+def process_of(env: Any) -> int:
+    return os.getpid()
 
 
 class Chatty(Small):

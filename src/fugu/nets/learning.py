@@ -163,6 +163,7 @@ class NativeLearner:
     Attributes:
         block: The policy's weights, and their gradients.
         target: The kind of processor.
+        most_agents: Of an environment that it collects.
     """
 
     def __init__(
@@ -188,6 +189,7 @@ class NativeLearner:
         self._core = _native.NetLearner(
             code_of(layout.dtype), layout.size, policy.state_size, self.target, weights, grads
         )
+        self.most_agents = self._core.most_agents
         self._tell(net)
 
     def _read(self) -> Net:
@@ -283,9 +285,9 @@ class NativeLearner:
             raise FloatingPointError("collect: what the policy gave is no finite number")
         if hindrance:
             raise UsageError(
-                "collect: given an environment with an agent that does not act in every step, "
-                "though its description has all_act; allowed: all act. Leave all_act out of its "
-                "C code, and build it again."
+                "collect: given a native environment with an agent that does not act in every "
+                "step; allowed: one agent that does, or several and spec->all_act in the C code. "
+                "Leave all_act out if they do not all act; --train.engine torch takes any."
             )
 
     def learn(

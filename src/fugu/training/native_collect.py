@@ -13,8 +13,6 @@ from fugu.training.collect import Actor, Collector
 from fugu.vector import Batch, Vector
 from fugu.vector.native_crew import EpisodeInfos
 
-MOST_AGENTS = 48  # of a copy: all of them are in one tile
-
 
 class NativeCollector(Collector):
     """A collector whose rows are filled by the core, all but their last steps.
@@ -123,11 +121,11 @@ def action_parts(distribution: ActionDistribution) -> list[ActionPart]:
     return parts
 
 
-def can_fill_rows(vec: Vector, distribution: ActionDistribution) -> bool:
+def can_fill_rows(vec: Vector, learner: NativeLearner, distribution: ActionDistribution) -> bool:
     """Whether the core may step a vector: native copies whose agents all act, all at once."""
     if not vec.all_act or vec.batch_size != vec.num_envs or len(vec.groups) != 1:
         return False
     group, writer = vec.groups[0], distribution.sampler.writer
     whole = all(c.leaf.dtype.itemsize == 8 and not c.start.any() for c in writer.choices)
     floats = all(n.leaf.dtype == np.float32 for n in writer.numbers)
-    return group.num_agents <= MOST_AGENTS and not group.num_costs and whole and floats
+    return group.num_agents <= learner.most_agents and not group.num_costs and whole and floats

@@ -146,7 +146,8 @@ class PPOEngine:
         """What steps the environments with the actors."""
         self._recollection = Recollection.of(self.policies, self.cfg.policy.recall_worth)
         core, actor = self._cores[0], self._actors[0]
-        if core and not self._recollection and can_fill_rows(self.vec, actor.policy.distribution):
+        says = actor.policy.distribution
+        if core and not self._recollection and can_fill_rows(self.vec, core, says):
             return NativeCollector(self.vec, actor, core)
         return Collector(self.vec, self._actors, self._recollection)
 

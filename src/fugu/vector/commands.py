@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +27,24 @@ class MissingAttributeError(WorkerError, AttributeError):
 
 
 class Commander:
-    """Sends commands to the workers of one vector."""
+    """Sends commands to the workers of one vector.
 
-    def __init__(self, exchange: Exchange | Pool, crew: Crew, overseer: Overseer) -> None:
+    Args:
+        exchange: Between learner and workers.
+        crew: The workers.
+        overseer: Who looks after them.
+        renew: To be called when environments that were received began anew.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange | Pool,
+        crew: Crew,
+        overseer: Overseer,
+        renew: Callable[[], object],
+    ) -> None:
         self._exchange, self._crew, self._overseer = exchange, crew, overseer
+        self._renew = renew
 
     def reset(
         self, env_ids: NDArray[np.int64], seeds: Sequence[int | None], options: Options
@@ -45,6 +59,7 @@ class Commander:
         known = self._overseer.seeds
         for env in envs:
             known[env] = known[env] if seeds[env] is None else seeds[env]
+        self._overseer.lost.difference_update(envs)
         self._send(env_ids, [("reset", env, seeds[env], each[env]) for env in envs])
 
     def ask(
@@ -56,27 +71,44 @@ class Commander:
         named: Mapping[str, Any],
     ) -> tuple[Any, ...]:
         """What environments reply, all of which were received; see `Vector.ask`."""
-        replies, count = self._overseer.replies, len(self._overseer.due)
+        self._find_lost(env_ids)
+        replies = self._overseer.replies
         replies.clear()
         commands = [
             ("call", env, name, None if values is None else values[env], arguments, dict(named))
             for env in env_ids
         ]
         self._send(np.array(env_ids, np.int64), commands)
-        self._overseer.wait(0, count, len(env_ids))
-        self._exchange.take(0, count, len(env_ids), np.zeros(count, np.int64))
+        self._take(len(env_ids))
         self._overseer.read_mail()
+        missing = [env for env in env_ids if env not in replies]
+        if missing:
+            self._renew()
         refused = [reply for reply in replies.values() if reply[0] == "refusal"]
         if refused:
             _, env, error, trace = refused[0]
             kind = MissingAttributeError if error.startswith("AttributeError") else WorkerError
             raise kind(f"{name} failed in environment {env}: {trace}")
-        missing = [env for env in env_ids if env not in replies]
         if missing:
             raise RestartedError(
                 f"{name.strip()} got no reply from environments {missing}: they restarted"
             )
         return tuple(replies[env][2] for env in env_ids)
+
+    def _find_lost(self, env_ids: Sequence[int]) -> None:
+        """Begin anew what ended with its worker: it could not tell anything of itself."""
+        lost = sorted(self._overseer.lost.intersection(env_ids))
+        if lost:
+            self._overseer.lost.difference_update(lost)
+            self._exchange.post(np.array(lost, np.int64))
+            self._take(len(lost))
+            self._renew()
+
+    def _take(self, count: int) -> None:
+        """Wait for so many environments; no others are under way."""
+        every = len(self._overseer.due)
+        self._overseer.wait(0, every, count)
+        self._exchange.take(0, every, count, np.zeros(every, np.int64))
 
     def _send(self, env_ids: NDArray[np.int64], commands: list[tuple[Any, ...]]) -> None:
         """Post the environments, then send each worker what to do with them."""

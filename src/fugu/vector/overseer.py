@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 0.1  # seconds to wait at a time
 LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
-FAULT = 5  # of Exchange.state
+IDLE, READY, FAULT = 0, 4, 5  # of Exchange.state
 log = logging.getLogger("fugu.vector")
 
 
@@ -35,6 +35,7 @@ class Overseer:
         seeds: Those of the last resets, for reports.
         held: Which environments were received and not sent since.
         due: Which were sent and not received since.
+        lost: Which were not under way when their worker ended: their next step begins them anew.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Overseer:
         self.seeds: list[int | None] = [None] * slab.num_envs
         self.held = np.zeros(slab.num_envs, np.bool_)
         self.due = np.zeros(slab.num_envs, np.bool_)
+        self.lost: set[int] = set()
         self._slab, self._crew = slab, crew
         # A pool has no faults and its threads do not die: the rest is never asked of it.
         self._exchange: Exchange = cast("Exchange", exchange)
@@ -148,6 +150,8 @@ class Overseer:
         self._spend(fault)
         self._exchange.revive(worker)
         for env in range(begin, end):
+            if self._exchange.state(env) in (IDLE, READY) and (self.held[env] or self.due[env]):
+                self.lost.add(env)
             if self._exchange.state(env) == FAULT and env not in self._reports:
                 self._known_faults += 1  # its report died with the worker
                 self._exchange.post(np.array([env]))

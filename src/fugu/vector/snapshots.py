@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ Arrays = dict[str, NDArray[Any]]
 Infos = dict[int, tuple[Info, ...]]
 P = ParamSpec("P")
 T = TypeVar("T")
+TRIES = 5  # of reading or putting back states while workers die
 LONGEST = 0.5  # seconds of replay between two signs of life
 
 
@@ -86,18 +88,14 @@ class PoolStates:
 
 
 def _in_one_go(method: Callable[P, T]) -> Callable[P, T]:
-    """From the beginning once more, if environments began anew in the midst of it.
-
-    It ends: `max_restarts` says how often they may.
-    """
+    """From the beginning once more, if environments began anew in the midst of it."""
 
     @functools.wraps(method)
     def whole(*args: P.args, **kwargs: P.kwargs) -> T:
-        while True:
-            try:
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(RestartedError):
                 return method(*args, **kwargs)
-            except RestartedError:
-                continue
+        return method(*args, **kwargs)
 
     return whole
 

@@ -26,7 +26,6 @@ from fugu.vector.batch import Batch
 from fugu.vector.batch_crew import BatchExchange
 from fugu.vector.commands import Commander, Options, ResetSeeds, Seeds
 from fugu.vector.crews import Crew
-from fugu.vector.faults import RestartedError
 from fugu.vector.gathering import Gatherer, Span, span_of, whole_envs
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.overseer import Overseer
@@ -104,7 +103,7 @@ class Vector(Closing):
             self._closer,
             starting=backend == "process",
         )
-        self._commander = Commander(exchange, crew, self._overseer)
+        self._commander = Commander(exchange, crew, self._overseer, self._gatherer.renew)
         self._seeds = ResetSeeds(slab.num_envs, cfg.group_size, cfg.seed)
         self.faults = self._overseer.faults
         self._held, self._due = self._overseer.held, self._overseer.due
@@ -203,6 +202,8 @@ class Vector(Closing):
         self._gatherer.release(envs)
         self._held[envs], self._due[envs] = False, True
         self._last = None
+        if self._overseer.lost:
+            self._overseer.lost.difference_update(env_ids.tolist())
         if env_ids is self._all and isinstance(self._exchange, Pool):
             self._exchange.post_all()
         else:
@@ -333,11 +334,7 @@ class Vector(Closing):
                 "of them first."
             )
         asked = range(self.num_envs) if env_ids is None else env_ids
-        try:
-            return self._commander.ask(name, list(asked), values, arguments, named or {})
-        except RestartedError:
-            self._gatherer.renew()
-            raise
+        return self._commander.ask(name, list(asked), values, arguments, named or {})
 
     @property
     def under_way(self) -> int:
