@@ -50,7 +50,7 @@ class PixelOptions(Options):
     """Train for real and keep the curve of the score."""
     seed: int = 1
     """Of that training."""
-    total_steps: int = 2_000_000
+    total_steps: int = 1_500_000
     """Of that training."""
     threads: int = THREADS
     """Of that training."""
