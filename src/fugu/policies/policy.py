@@ -245,8 +245,12 @@ def exactly(head: nn.Module, hidden: Tensor) -> Tensor:
 
     A value of eight binary digits is wrong by as much as advantages are large.
     """
+    found: Tensor
+    if not torch.is_autocast_enabled(hidden.device.type):  # nothing to turn off, in every step
+        found = head(hidden)
+        return found
     with torch.autocast(hidden.device.type, enabled=False):
-        found: Tensor = head(hidden.float())
+        found = head(hidden.float())
     return found
 
 
