@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "kernels/adamw.hpp"
 #include "kernels/advantage.hpp"
 #include "kernels/ppo_loss.hpp"
 #include "kernels/priorities.hpp"
@@ -268,6 +269,17 @@ nb::tuple bound_ppo_loss(const Table<const float>& params, const Table<const flo
                           sums.rows);
 }
 
+void bound_adamw(const Flat<float>& weights, const Flat<const float>& grads,
+                 const Flat<float>& means, const Flat<float>& squares, double step, double rate,
+                 double beta1, double beta2, double eps, double decay, size_t threads) {
+    const size_t size = weights.size();
+    require(grads.size() == size && means.size() == size && squares.size() == size,
+            "adamw: shapes do not fit");
+    const AdamWBlock block{weights.data(), grads.data(), means.data(), squares.data(), size};
+    nb::gil_scoped_release release;
+    adamw(block, {rate, beta1, beta2, eps, decay}, step, threads);
+}
+
 template <typename T> using Cube = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
 template <typename T> Rows<T> rows_of(const Strided<T>& array, size_t rows, size_t width) {
@@ -417,6 +429,9 @@ void bind_kernels(nb::module_& m) {
           exact(), exact(), exact(), exact(), exact(), exact(), exact(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           "PPO's loss; writes gradients and ratios, returns (samples fit, sums...).");
+    m.def("adamw", &bound_adamw, exact(), exact(), exact(), exact(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          "A step of AdamW on blocks of weights, gradients and their moments.");
     bind_recurrent<float>(m);
     bind_recurrent<Bfloat16>(m);
 }

@@ -252,6 +252,20 @@ def ppo_loss(
     threads: int,
     /,
 ) -> tuple[bool, float, float, float, float, float, float]: ...
+def adamw(
+    weights: NDArray[np.float32],
+    grads: NDArray[np.float32],
+    means: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    step: float,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    threads: int,
+    /,
+) -> None: ...
 def lstm_step(
     inputs: _Product,
     recurrents: _Product,

@@ -317,7 +317,7 @@ class GRPO:
             steps.note_reference(self._reference)
         own = 0 if steps is None else len(steps.lengths)
         parts = min(cfg.minibatches, int(self._ranks.largest(own)))
-        sums: dict[str, list[Tensor]] = {}
+        sums: dict[str, list[float]] = {}
         for _ in range(cfg.epochs):
             order = self._random.permutation(own)
             for part in np.array_split(order, parts):
@@ -325,16 +325,15 @@ class GRPO:
                     sums.setdefault(name, []).append(value)
         if self.policy.scales:
             self.policy.note(self._nothing_seen() if steps is None else steps.observations())
-        told |= {name: float(torch.stack(values).mean()) for name, values in sums.items()}
+        told |= {name: sum(values) / len(values) for name, values in sums.items()}
         return told | self._describe(teams)
 
     def _step(
         self, steps: Steps | None, chosen: NDArray[np.int64], cfg: GRPOConfig
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, float]:
         """One step of the optimiser on some episodes; a rank may have none."""
         self.optimiser.zero_grad(set_to_none=True)
-        nothing = torch.zeros((), dtype=torch.float64)
-        totals = dict.fromkeys((*SUMS, "kl") if self._reference is not None else SUMS, nothing)
+        totals = dict.fromkeys((*SUMS, "kl") if self._reference is not None else SUMS, 0.0)
         own = 0 if steps is None else int(steps.lengths[chosen].sum())
         episodes, count = self._ranks.sum(np.array([len(chosen), own], np.float64)).tolist()
         if steps is not None:
@@ -342,13 +341,13 @@ class GRPO:
                 loss, sums = grpo_loss(self.policy, steps.minibatch(part), cfg, episodes)
                 loss.backward()  # type: ignore[no-untyped-call]
                 for name, value in sums.items():
-                    totals[name] = totals[name] + value.cpu()
+                    totals[name] += float(value)
         self._ranks.add_gradients(self._parameters)
         norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
         self.optimiser.step()
         totals = self._ranks.add_up(totals)
         means = {k: v if k == "policy_loss" else v / count for k, v in totals.items()}
-        return means | {"gradient_norm": norm.detach().cpu().double()}
+        return means | {"gradient_norm": float(norm)}
 
     def _nothing_seen(self) -> Tensor:
         layout = self.policy.stored(self._group).observation_layout

@@ -9,9 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from fugu.algos.adamw import BlockAdamW
 from fugu.algos.laprop import LaProp
 from fugu.algos.muon import Muon
 from fugu.native.arrays import refuse
+from fugu.nets.learning import NativeLearner
 
 OptimiserKind = Literal["muon", "muon_torch", "adamw", "laprop"]
 ScheduleKind = Literal["constant", "linear", "cosine"]
@@ -44,12 +46,19 @@ class OptimiserConfig:
 
 
 def make_optimiser(
-    parameters: nn.Module | Iterable[Tensor], cfg: OptimiserConfig
+    parameters: nn.Module | Iterable[Tensor],
+    cfg: OptimiserConfig,
+    core: NativeLearner | None = None,
 ) -> torch.optim.Optimizer:
     """The optimiser that `cfg` names; of a module, the parameters that want a gradient.
 
     Muon orthogonalises the update of every matrix, but not that of an `nn.Embedding`, which it can
     tell only if the module itself is given.
+
+    Args:
+        parameters: Of what is to learn.
+        cfg: Settings.
+        core: Who computes their gradients, if not torch.
 
     Raises:
         UsageError: If the kind is unknown or there is nothing to optimise.
@@ -71,6 +80,8 @@ def make_optimiser(
     rate, decay = cfg.learning_rate, cfg.weight_decay
     if cfg.kind == "adamw":
         betas = (cfg.beta1, cfg.beta2)
+        if core and core.block.learns_all:
+            return BlockAdamW(core.block, given, rate, betas, cfg.eps, decay, core.threads)
         fused = all(param.device.type in ("cpu", "cuda") for param in given)  # one pass, not many
         return torch.optim.AdamW(given, rate, betas, cfg.eps, decay, fused=fused)
     if cfg.kind == "laprop":
@@ -83,7 +94,9 @@ def make_optimiser(
     ]
     groups = [group for group in groups if group["params"]]
     variant: Literal["puffer", "torch"] = "puffer" if cfg.kind == "muon" else "torch"
-    return Muon(groups, rate, momentum=cfg.momentum, weight_decay=decay, variant=variant)
+    muon = Muon(groups, rate, momentum=cfg.momentum, weight_decay=decay, variant=variant)
+    muon.threads = core.threads if core else 0
+    return muon
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:

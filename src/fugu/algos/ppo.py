@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
@@ -28,7 +28,7 @@ from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.nets.learning import NativeLearner
 from fugu.policies.policy import Policy
 
-Metrics = dict[str, Tensor]
+Metrics = dict[str, float]
 FEW_ROWS = 16  # of a minibatch: what a few rows saw is much alike
 SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")  # of a loss
 
@@ -210,7 +210,7 @@ class PPO:
             self._measure(data)
         parts = cfg.parts(usual)
         size = usual // parts
-        sums: dict[str, list[Tensor]] = {}
+        sums: dict[str, list[float]] = {}
         order = self._random.permutation(data.count)
         for number in range(cfg.optimiser_steps(usual)):
             if cfg.alpha == 0 and number % parts == 0 and number:
@@ -219,12 +219,12 @@ class PPO:
             metrics = self._step(data, draw, progress)
             for name, value in metrics.items():
                 sums.setdefault(name, []).append(value)
-            if cfg.target_kl is not None and float(metrics["approx_kl"]) > cfg.target_kl:
+            if cfg.target_kl is not None and metrics["approx_kl"] > cfg.target_kl:
                 break
         if self.policy.scales:
             self.policy.note(data.observations())
         segments.release(rows)
-        told = {name: float(torch.stack(values).mean()) for name, values in sums.items()}
+        told = {name: sum(values) / len(values) for name, values in sums.items()}
         return told | self._report(data)
 
     def state_dict(self) -> dict[str, Any]:
@@ -363,17 +363,17 @@ class PPO:
         told = {name: value / count for name, value in totals.items()}
         return told | {"gradient_norm": norm}
 
-    def _clip_gradients(self) -> Tensor:
+    def _clip_gradients(self) -> float:
         """Scale gradients down to the norm they may have, and say which they had."""
         most = self.cfg.max_gradient_norm
         if self.core is not None:
-            return torch.tensor(self.core.block.clip_grads(most), dtype=torch.float64)
-        return nn.utils.clip_grad_norm_(self._parameters, most).detach().cpu().double()
+            return self.core.block.clip_grads(most)
+        return float(nn.utils.clip_grad_norm_(self._parameters, most))
 
     def _gradients(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig, count: float) -> Metrics:
         """Gradients of the loss of some rows, by torch; sums for the record."""
         self.optimiser.zero_grad(set_to_none=True)
-        totals: Metrics = dict.fromkeys(SUMS, torch.zeros((), dtype=torch.float64))
+        totals: Metrics = dict.fromkeys(SUMS, 0.0)
         rows_at_once = self._rows_at_once(data)
         for begin in range(0, len(draw.chosen), rows_at_once):
             part = draw.part(begin, begin + rows_at_once)
@@ -381,7 +381,7 @@ class PPO:
             loss.backward()  # type: ignore[no-untyped-call]
             data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
             for name, value in metrics.items():
-                totals[name] = totals[name] + value.cpu()
+                totals[name] += float(value)
         return totals
 
     def _native_gradients(
@@ -401,15 +401,15 @@ class PPO:
             data.ratios.reshape(every),
         )
         self.core.block.show_grads()
-        return dict(zip(SUMS, torch.tensor(sums, dtype=torch.float64).unbind(), strict=True))
+        return dict(zip(SUMS, sums, strict=True))
 
-    def _imitate(self) -> Tensor:
+    def _imitate(self) -> float:
         """Add the gradient of how unlikely the best episodes are; this rank's share of that."""
         if not len(self._best):
-            return torch.zeros((), dtype=torch.float64)
+            return 0.0
         unlikely = self._best.loss(self.policy, self._random) / self._ranks.size
         (self.cfg.best_coefficient * unlikely).backward()  # type: ignore[no-untyped-call]
-        return unlikely.detach().cpu().double()
+        return float(unlikely.detach())
 
 
 def standardised(

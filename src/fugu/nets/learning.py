@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -85,19 +85,22 @@ class Block:
         self._parameters = list(module.parameters())
         size = sum(parameter.numel() for parameter in self._parameters)
         self.weights, self.grads = np.zeros(size, np.float32), np.zeros(size, np.float32)
-        values = torch.from_numpy(self.weights)
-        self._grads = list(self._parts(torch.from_numpy(self.grads)))
+        self._grads = self.parts(self.grads)
         with torch.no_grad():
-            for parameter, part in zip(self._parameters, self._parts(values), strict=True):
+            for parameter, part in zip(self._parameters, self.parts(self.weights), strict=True):
                 part.copy_(parameter)
                 parameter.data = part
 
-    def _parts(self, block: Tensor) -> Iterator[Tensor]:
-        begin = 0
-        for parameter in self._parameters:
-            end = begin + parameter.numel()
-            yield block[begin:end].view_as(parameter)
-            begin = end
+    @property
+    def learns_all(self) -> bool:
+        """Whether every parameter wants a gradient."""
+        return all(parameter.requires_grad for parameter in self._parameters)
+
+    def parts(self, block: Floats) -> list[Tensor]:
+        """A block of numbers as views that have the parameters' shapes."""
+        sizes = [parameter.numel() for parameter in self._parameters]
+        split = torch.split(torch.from_numpy(block), sizes)
+        return [part.view_as(own) for part, own in zip(split, self._parameters, strict=True)]
 
     def show_grads(self) -> None:
         """Make the gradients those of the module."""

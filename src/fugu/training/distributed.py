@@ -91,10 +91,10 @@ class GroupRanks(Ranks):
         found: NDArray[np.float64] = total.numpy()
         return found
 
-    def add_up(self, named: dict[str, Tensor]) -> dict[str, Tensor]:
+    def add_up(self, named: dict[str, float]) -> dict[str, float]:
         """The sums over all ranks of numbers whose names are the same everywhere."""
-        own = np.array([float(value) for value in named.values()])
-        return dict(zip(named, torch.from_numpy(self.sum(own)).unbind(), strict=True))
+        sums = self.sum(np.array(list(named.values()), np.float64))
+        return dict(zip(named, sums.tolist(), strict=True))
 
     def largest(self, number: float) -> float:
         """The largest that any rank has."""

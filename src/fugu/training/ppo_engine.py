@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from fugu.algos.learner import Learner
-from fugu.algos.muon import Muon
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
 from fugu.algos.ppo import PPO
 from fugu.core.machine import has_bfloat16
@@ -117,9 +116,7 @@ class PPOEngine:
         self._cores.append(core)
         self.policies.append(policy)
         self._actors.append(Actor(policy, segments, scale, device, self._random[0], forward))
-        optimiser = make_optimiser(policy, optimiser_config(cfg))
-        if core and isinstance(optimiser, Muon):
-            optimiser.threads = core.threads
+        optimiser = make_optimiser(policy, optimiser_config(cfg), core)
         self._learners.append(self.make_learner(group, policy, optimiser, core))
 
     # ------------------------------------------------------------------ what algorithms change

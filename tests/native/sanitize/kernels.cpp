@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/fugu_random.h"
+#include "kernels/adamw.hpp"
 #include "kernels/advantage.hpp"
 #include "kernels/gather.hpp"
 #include "kernels/priorities.hpp"
@@ -148,6 +149,15 @@ void run_recurrent(FuguRandom& random, size_t rows, size_t hidden, size_t thread
     fugu::mingru_scan(scan, threads);
 }
 
+void run_adamw(FuguRandom& random, size_t size, size_t threads) {
+    auto weights = floats(random, size), means = floats(random, size);
+    const auto grads = floats(random, size);
+    std::vector<float> squares(size);
+    const fugu::AdamWBlock block{weights.data(), grads.data(), means.data(), squares.data(), size};
+    for (const double step : {1.0, 2.0})
+        fugu::adamw(block, {0.01, 0.9, 0.999, 1e-8, 0.1}, step, threads);
+}
+
 } // namespace
 
 void run_kernels() {
@@ -158,6 +168,8 @@ void run_kernels() {
                 run_advantages(random, 17, rows, time_major, threads);
         for (const size_t batch : {1, 5, 300, 2000})
             run_sampling(random, batch, threads);
+        for (const size_t size : {0, 1, 37, 100000})
+            run_adamw(random, size, threads);
         for (const size_t rows : {1, 5, 700})
             for (const size_t hidden : {1, 19, 64}) {
                 run_recurrent<float>(random, rows, hidden, threads);
