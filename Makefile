@@ -14,7 +14,7 @@ GYMNASIUMS := 1.0.0 1.4.0
 WERROR ?= ON
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all recipes check package docs format lint sanitize sanitize-suite fuzz bench peers bubblewrap chromium setup clean
+.PHONY: train test test-all recipes check package docs format lint coverage sanitize sanitize-suite fuzz bench peers bubblewrap chromium setup clean
 
 train: setup
 	$(BIN)/fugu train breakout
@@ -71,6 +71,10 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(C_FILES)
+
+# Lines that the suite runs; three quarters of an hour.
+coverage: setup bubblewrap chromium
+	$(BIN)/python benchmarks/trust/suite_coverage.py
 
 # Core, kernels and every native environment under the address, undefined and thread sanitizers.
 sanitize: setup
