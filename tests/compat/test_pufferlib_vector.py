@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,11 @@ def test_without_zero_copy_the_first_that_are_ready_come() -> None:
     )
     vecenv.async_reset(seed=1)
     seen: set[int] = set()
-    for _ in range(20):
+    turns, until = 0, time.monotonic() + 60
+    while turns < 20 or (
+        len(seen) < 6 and time.monotonic() < until
+    ):  # one may get no core at first
+        turns += 1
         observations, *_, ids, masks = vecenv.recv()
         assert observations.shape == (4, 3)
         assert masks.all()
