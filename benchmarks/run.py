@@ -61,6 +61,7 @@ BENCHMARKS = {
         ("train.py --only defaults same solve parts products straggler",),
     ),
     "time": Benchmark("Where the time of training goes", ("where_time_goes.py",)),
+    "levers": Benchmark("What each lever brings", ("levers.py",)),
     "pixels": Benchmark("Pong from pixels", ("pixels.py",)),
     "examples": Benchmark("Examples", ("examples.py",)),
     "emulation": Benchmark("Structured data as flat rows", ("emulation.py",)),

@@ -1,16 +1,24 @@
 """fugu's training, timed. Settings: env, variant, copies, goal, seconds; see `watching`.
 
+`without` leaves out what no setting of fugu does (the fused loss, rows written straight into
+segments), and `bind` binds each thread to a core.
+
 python benchmarks/training/run_fugu.py '{"env": "cartpole", "variant": "defaults", ...}'
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import psutil
 import torch
 from watching import Watch, read_settings
 
 import fugu
+from fugu.algos import ppo
+from fugu.algos.ppo_loss_reference import ppo_loss_reference
+from fugu.training import ppo_engine
 from fugu.training.session import Progress, Trainer
 
 FLAGSHIP: dict[str, Any] = {  # as PufferLib's breakout.ini, where both have the setting
@@ -93,6 +101,24 @@ def work(trainer: Trainer) -> dict[str, Any]:
     }
 
 
+def leave_out(name: str) -> None:
+    """Take the longer way that was there before."""
+    if name == "fused_loss":
+        vars(ppo)["fused_ppo_loss"] = ppo_loss_reference
+    elif name == "straight_rows":
+        vars(ppo_engine)["can_fill_rows"] = lambda *_: False
+    else:
+        raise SystemExit(f"without: given {name!r}; allowed: 'fused_loss', 'straight_rows'")
+
+
+def bind_threads() -> None:
+    """Give each thread of this process a core of its own, those that do the most first."""
+    cores = sorted(os.sched_getaffinity(0))
+    threads = sorted(psutil.Process().threads(), key=lambda thread: -thread.user_time)
+    for i, thread in enumerate(threads):
+        os.sched_setaffinity(thread.id, {cores[i % len(cores)]})
+
+
 def main() -> None:
     """Train until the watch has seen enough."""
     settings = read_settings()
@@ -103,9 +129,13 @@ def main() -> None:
         if progress.episodes:
             watch.note(progress.episodes["episode_return"], int(progress.episodes["episodes"]))
         if not told:
+            if settings.get("bind"):
+                bind_threads()
             told.update(products(trainer), **work(trainer), backend=trainer.vec.backend)
         trainer.stopping = watch.done(progress.steps)
 
+    for name in settings.get("without", ()):
+        leave_out(name)
     arguments = sections(settings)
     fugu.train(settings["env"], keep=False, show=False, callbacks=[after_update], **arguments)
     watch.answer(**told)
