@@ -211,6 +211,8 @@ class PPO:
         parts = cfg.parts(usual)
         size = usual // parts
         sums: dict[str, list[float]] = {}
+        if self.core is not None:
+            self.core.block.show_grads()
         order = self._random.permutation(data.count)
         for number in range(cfg.optimiser_steps(usual)):
             if cfg.alpha == 0 and number % parts == 0 and number:
@@ -400,7 +402,6 @@ class PPO:
             loss_settings(loss_cfg, count),
             data.ratios.reshape(every),
         )
-        self.core.block.show_grads()
         return dict(zip(SUMS, sums, strict=True))
 
     def _imitate(self) -> float:

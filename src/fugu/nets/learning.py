@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -110,7 +111,7 @@ class Block:
 
     def clip_grads(self, most: float) -> float:
         """Scale the gradients down to a norm, and say which they had."""
-        norm = float(np.linalg.norm(self.grads))
+        norm = math.sqrt(self.grads.dot(self.grads))
         if norm > most:  # as torch does it
             self.grads *= np.float32(most / (norm + 1e-6))
         return norm
