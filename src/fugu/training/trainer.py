@@ -134,7 +134,7 @@ class Trainer:
         bad = [name for name, value in losses.items() if math.isnan(value)]
         bad = [name for name in bad if not name.endswith("explained_variance")]
         for policy in self.policies:
-            if not all(torch.isfinite(weight).all() for weight in policy.parameters()):
+            if not all(map(_is_finite, policy.parameters())):
                 bad.append("a weight")
         if self.ranks.any(bool(bad)):
             given = ", ".join(bad) or "a number of another rank"
@@ -213,6 +213,11 @@ def set_threads(threads: int, deterministic: bool) -> Callable[[], None]:
         torch.use_deterministic_algorithms(before[1])
 
     return undo
+
+
+def _is_finite(weight: torch.Tensor) -> bool:
+    """Whether all its numbers are; a sum that is tells so at once."""
+    return math.isfinite(weight.detach().sum()) or bool(torch.isfinite(weight).all())
 
 
 def find_device(name: str) -> torch.device:
