@@ -191,11 +191,19 @@ def test_an_optimiser_of_other_weights_is_refused() -> None:
     restore_optimiser(optimiser, flat, rest)
     with pytest.raises(ValueError, match="shape"):
         restore_optimiser(optimiser, {**flat, "0.exp_avg": torch.ones(2)}, rest)
+    for wrong in (torch.ones(2), torch.ones(()), torch.ones(1)):
+        with pytest.raises(ValueError, match="shape"):
+            restore_optimiser(optimiser, {**flat, "0.exp_avg_sq": wrong}, rest)
+    with pytest.raises(ValueError, match="no weight 1"):
+        restore_optimiser(optimiser, {**flat, "1.step": flat["0.step"]}, rest)
     with pytest.raises(ValueError, match="keeps"):
         restore_optimiser(optimiser, {"0.step": flat["0.step"]}, rest)
     (settings,) = rest["param_groups"]
     with pytest.raises(ValueError, match="betas"):
         restore_optimiser(optimiser, flat, {**rest, "param_groups": [{**settings, "betas": "x"}]})
+    with pytest.raises(ValueError, match="params"):
+        restore_optimiser(optimiser, flat, {**rest, "param_groups": [{**settings, "params": [1]}]})
+    assert torch.equal(optimiser.state[weight]["exp_avg"], flat["0.exp_avg"])  # as it was
 
 
 # ---------------------------------------------------------------------- datasets

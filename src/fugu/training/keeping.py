@@ -94,16 +94,20 @@ def restore_optimiser(
         optimiser.state_dict()["param_groups"], given["param_groups"], strict=True
     ):
         wrong = [name for name, value in own.items() if not _alike(value, told[name])]
-        if wrong:
-            raise ValueError(f"the optimiser's {wrong[0]} is {told[wrong[0]]!r:.80}")
-    optimiser.load_state_dict(given)
-    for weight, entries in optimiser.state.items():
+        if wrong or own["params"] != told["params"]:
+            name = wrong[0] if wrong else "params"
+            raise ValueError(f"the optimiser's {name} is {told[name]!r:.80}")
+    weights = [weight for group in optimiser.param_groups for weight in group["params"]]
+    for number, entries in given["state"].items():
+        if not 0 <= number < len(weights):
+            raise ValueError(f"the optimiser has no weight {number}")
         for name, value in entries.items():
-            # Fused kernels do not look.
-            if not isinstance(value, torch.Tensor) or value.shape not in (weight.shape, ()):
+            shape = () if name == "step" else weights[number].shape
+            if not isinstance(value, torch.Tensor) or value.shape != shape:
                 raise ValueError(f"the optimiser's {name} is not of a weight's shape")
         if entries.keys() not in _KEPT:
             raise ValueError(f"the optimiser keeps {', '.join(entries)}")
+    optimiser.load_state_dict(given)
 
 
 # What optimisers keep of a weight: AdamW, LaProp, Muon.
