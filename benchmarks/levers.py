@@ -1,6 +1,7 @@
 """What each lever brings: training with one thing changed at a time.
 
     python benchmarks/levers.py [--quick] [--json FILE] [--only cartpole breakout ...]
+        [--levers native "native, bfloat16" ...]
 
 Each row is `fugu train ENV` with its own settings and one lever, against the row that it is
 compared with, in turns (see `racing.py`); figures are steps/s and the ratio of both.
@@ -14,6 +15,7 @@ compared with, in turns (see `racing.py`); figures are steps/s and the ratio of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tyro
@@ -64,15 +66,18 @@ class LeverOptions(Options):
 
     only: tuple[str, ...] = ()
     """Only these environments."""
+    levers: tuple[str, ...] = tuple(LEVERS)
+    """Only these rows."""
 
 
-def race(env: str, bench: Bench) -> list[Claim]:
-    """All levers on one environment."""
+def race(env: str, levers: tuple[str, ...], bench: Bench) -> list[Claim]:
+    """Levers on one environment."""
     base = {"env": env, "variant": "defaults", "goal": "rate"}
     vec = {"vec": {"backend": "process"}} if env == "CartPole-v1" else {}
     entries = {
         name: Entry("fugu", {**base, **vec, **lever.settings})
         for name, lever in LEVERS.items()
+        if name in levers
         if env != "CartPole-v1" or name != "native, step by step"  # as it is anyway
     }
     bench.race(env, entries, 4.0, 3)
@@ -89,7 +94,9 @@ def race(env: str, bench: Bench) -> list[Claim]:
 
 def main(options: LeverOptions) -> None:
     """One environment after another."""
-    rows = {env: lambda bench, env=env: race(env, bench) for env in ENVS}
+    if unknown := set(options.levers) - set(LEVERS):
+        raise SystemExit(f"levers: given {sorted(unknown)}; allowed: {list(LEVERS)}")
+    rows = {env: partial(race, env, options.levers) for env in ENVS}
     measure(rows, options, options.only, ("cartpole",))
 
 

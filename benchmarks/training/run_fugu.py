@@ -9,6 +9,7 @@ python benchmarks/training/run_fugu.py '{"env": "cartpole", "variant": "defaults
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import psutil
@@ -21,6 +22,7 @@ from fugu.algos.ppo_loss_reference import ppo_loss_reference
 from fugu.training import ppo_engine
 from fugu.training.session import Progress, Trainer
 
+BOUND_AFTER = 0.8  # seconds, by which it shows who does the work
 FLAGSHIP: dict[str, Any] = {  # as PufferLib's breakout.ini, where both have the setting
     "horizon": 64,
     "epochs": 1,
@@ -112,7 +114,7 @@ def leave_out(name: str) -> None:
 
 
 def bind_threads() -> None:
-    """Give each thread of this process a core of its own, those that do the most first."""
+    """Give each thread of this process a core of its own, those that did the most first."""
     cores = sorted(os.sched_getaffinity(0))
     threads = sorted(psutil.Process().threads(), key=lambda thread: -thread.user_time)
     for i, thread in enumerate(threads):
@@ -124,13 +126,15 @@ def main() -> None:
     settings = read_settings()
     watch = Watch(settings)
     told: dict[str, Any] = {}
+    binds, began = [BOUND_AFTER] if settings.get("bind") else [], time.perf_counter()
 
     def after_update(trainer: Trainer, progress: Progress) -> None:
         if progress.episodes:
             watch.note(progress.episodes["episode_return"], int(progress.episodes["episodes"]))
+        if binds and time.perf_counter() - began > binds[0]:
+            binds.clear()
+            bind_threads()
         if not told:
-            if settings.get("bind"):
-                bind_threads()
             told.update(products(trainer), **work(trainer), backend=trainer.vec.backend)
         trainer.stopping = watch.done(progress.steps)
 
