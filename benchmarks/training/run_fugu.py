@@ -22,7 +22,7 @@ from fugu.algos.ppo_loss_reference import ppo_loss_reference
 from fugu.training import ppo_engine
 from fugu.training.session import Progress, Trainer
 
-BOUND_AFTER = 0.8  # seconds, by which it shows who does the work
+BOUND_AFTER = 0.8  # seconds, by which all threads are there
 FLAGSHIP: dict[str, Any] = {  # as PufferLib's breakout.ini, where both have the setting
     "horizon": 64,
     "epochs": 1,
@@ -114,11 +114,11 @@ def leave_out(name: str) -> None:
 
 
 def bind_threads() -> None:
-    """Give each thread of this process a core of its own, those that did the most first."""
-    cores = sorted(os.sched_getaffinity(0))
-    threads = sorted(psutil.Process().threads(), key=lambda thread: -thread.user_time)
-    for i, thread in enumerate(threads):
-        os.sched_setaffinity(thread.id, {cores[i % len(cores)]})
+    """Give the thread that leads a core of its own, and the others the rest of them."""
+    first, *rest = sorted(os.sched_getaffinity(0))
+    for i, thread in enumerate(psutil.Process().threads()):
+        leads = thread.id == os.getpid() or not rest
+        os.sched_setaffinity(thread.id, {first if leads else rest[i % len(rest)]})
 
 
 def main() -> None:
