@@ -74,7 +74,6 @@ class BlockAdamW(torch.optim.AdamW):
                     part.copy_(kept[name])
                 kept[name] = part
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step along the gradients of the block."""
         loss = None

@@ -60,12 +60,11 @@ class RewardScale:
         """The same for all agents and several times, `[times, agents]`, all of which count."""
         if not len(rewards):
             return
-        sums = np.empty((len(rewards), len(self._sums)))
-        for now, came, over in zip(sums, rewards, ended, strict=True):
-            np.multiply(self._sums, self._gamma, out=now)
-            now += came
-            np.copyto(self._sums, now)
-            self._sums[over] = 0.0
+        sums, going_on = rewards.astype(np.float64), (~ended).astype(np.float64)
+        for now, on in zip(sums, going_on, strict=True):
+            self._sums *= self._gamma
+            now += self._sums
+            np.multiply(now, on, out=self._sums)
         for mean, variance in zip(sums.mean(1), sums.var(1), strict=True):
             self._merge(len(self._sums), float(mean), float(variance))
 
