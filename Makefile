@@ -80,7 +80,7 @@ coverage: setup bubblewrap chromium
 sanitize: setup
 	$(BIN)/python tests/native/sanitize/run.py
 
-# The tests of native code, with an extension that is built under the same sanitizers.
+# The tests of all that calls native code, with an extension that is built under the same sanitizers.
 sanitize-suite: setup
 	$(BIN)/python tests/native/sanitize/suite.py
 

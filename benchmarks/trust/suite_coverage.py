@@ -69,7 +69,7 @@ def shares(data: Path) -> dict[str, tuple[int, int]]:
         files = json.loads(Path(report.name).read_text())["files"]
     found = {}
     for name, told in files.items():
-        inside = name.partition("fugu/")[2]
+        inside = name.rpartition("src/fugu/")[2]
         found[inside] = told["summary"]["num_statements"], told["summary"]["covered_lines"]
     return found
 

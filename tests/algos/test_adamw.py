@@ -99,6 +99,23 @@ def test_it_resumes_to_the_bit_and_threads_change_none() -> None:
     assert float(kept["state"][0]["step"]) == 6.0  # what was kept stays as it was
 
 
+def test_gradients_of_torch_are_written_into_the_block() -> None:
+    block, own, optimiser = make(nn.Linear(2, 1))
+    block.grads[:] = 7.0
+    optimiser.zero_grad()
+    own(torch.ones(1, 2)).sum().backward()
+    assert block.grads.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_different_numbers_of_steps_are_refused() -> None:
+    _, _, optimiser = make(nn.Linear(2, 1))
+    optimiser.step()
+    kept = copy.deepcopy(optimiser.state_dict())
+    kept["state"][1]["step"] += 1
+    with pytest.raises(ValueError, match="different numbers of steps: 1, 2"):
+        optimiser.load_state_dict(kept)
+
+
 def test_a_closure_says_the_loss() -> None:
     block, _, optimiser = make(nn.Linear(1, 1))
     before = block.weights.copy()

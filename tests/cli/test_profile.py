@@ -107,4 +107,5 @@ def test_parts_of_the_native_core(tmp_path: Path, capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     calls = {(p["phase"], p["name"]): p["calls"] for p in found["parts"]}
     assert calls["collect", "rows by the core"] == 1
+    assert calls["learn", "optimiser"] == 2 * 16  # gradients are cut, and it steps
     assert calls["learn", "gradients by the core"] == 16

@@ -107,7 +107,9 @@ def test_runs_are_the_same_each_time(core: str, precision: str) -> None:
     assert first.numpy().tobytes() == again.numpy().tobytes()
 
 
-@pytest.mark.parametrize(("first", "then"), [("native", "torch"), ("torch", "native")])
+@pytest.mark.parametrize(
+    ("first", "then"), [("native", "torch"), ("torch", "native"), ("torch", "auto")]
+)
 def test_checkpoints_serve_both(first: str, then: str, tmp_path: Path) -> None:
     """A run goes on with the other engine, and ends where it would have without a change."""
     settings: dict[str, Any] = {

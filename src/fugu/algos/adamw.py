@@ -20,7 +20,7 @@ class BlockAdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` of all parameters of a block whose gradients stay in place.
 
     Means and squares stand in blocks of their own, and what the optimiser keeps of a parameter is a
-    view of them: it saves and loads what torch's does.
+    view of them: it saves and loads what torch's does. It calls no hooks, and cannot be copied.
 
     Args:
         block: Of weights and gradients.
@@ -73,6 +73,14 @@ class BlockAdamW(torch.optim.AdamW):
                 if name in kept:
                     part.copy_(kept[name])
                 kept[name] = part
+        if (self._steps != self._steps[0]).any():
+            steps = ", ".join(f"{step:g}" for step in self._steps)
+            raise ValueError(f"the optimiser took different numbers of steps: {steps:.80}")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients; they stay where they are in any case."""
+        self._block.grads[:] = 0.0
+        self._block.show_grads()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step along the gradients of the block."""

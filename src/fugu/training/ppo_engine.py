@@ -255,7 +255,7 @@ class PPOEngine:
             core = self._cores[i]
             if core and learned[i] == "torch" and self.cfg.train.engine == "auto":
                 core = self._cores[i] = None
-                self._learners[i].core = None
+                self._learn_anew(self._learners[i])
                 self._collect_anew()
             elif not core and learned[i] == "native":
                 log.warning(
@@ -270,6 +270,13 @@ class PPOEngine:
                     actor.segments.shape.agents,
                 )
                 actor.forward = recall_forward(said[i], actor.policy, layout, agents)
+
+    def _learn_anew(self, learner: Learner) -> None:
+        """With torch from now on, and an optimiser that takes torch's gradients."""
+        kept = learner.optimiser.state_dict()
+        learner.core = None
+        learner.optimiser = make_optimiser(learner.policy, optimiser_config(self.cfg))
+        learner.optimiser.load_state_dict(kept)
 
     def _collect_anew(self) -> None:
         """With torch from now on; whoever listened to episodes goes on listening."""

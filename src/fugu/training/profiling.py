@@ -66,9 +66,11 @@ PARTS = {
     ("learn", "weights to the core"): ["fugu.nets.learning:NativeLearner.reload"],
     ("learn", "optimiser"): [
         "torch.optim:AdamW.step",
+        "fugu.algos.adamw:BlockAdamW.step",
         "fugu.algos.muon:Muon.step",
         "torch.optim:Optimizer.zero_grad",
         "torch.nn.utils:clip_grad_norm_",
+        "fugu.nets.learning:Block.clip_grads",
     ],
 }
 MATRIX_PRODUCTS = re.compile(

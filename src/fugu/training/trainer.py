@@ -216,7 +216,11 @@ def set_threads(threads: int, deterministic: bool) -> Callable[[], None]:
 
 
 def _is_finite(weight: torch.Tensor) -> bool:
-    """Whether all its numbers are; a sum that is tells so at once."""
+    """Whether all its numbers are; a sum that is tells so at once.
+
+    >>> _is_finite(torch.full((2,), 3e38)), _is_finite(torch.tensor([1.0, math.nan]))
+    (True, False)
+    """
     return math.isfinite(weight.detach().sum()) or bool(torch.isfinite(weight).all())
 
 

@@ -1,4 +1,4 @@
-"""Runs the tests of native code with an extension that was built with sanitizers.
+"""Runs the tests of all that calls native code with an extension that was built with sanitizers.
 
     python tests/native/sanitize/suite.py [--kinds address thread] [--tests tests/native ...]
 
@@ -60,7 +60,7 @@ class Options:
 
     kinds: tuple[str, ...] = ("address", "thread")
     tests: tuple[str, ...] = ()
-    """Others than those of native code."""
+    """Others than those."""
 
 
 def runtime(name: str) -> str:
