@@ -14,7 +14,7 @@ flagship: breakout, 2,048 copies, 118 numbers seen, rollouts of 64, 1 epoch of 4
     118-128-(3+1) or an LSTM of 128 between, against PufferLib's own C breakout; and the share of
     the machine's matrix products, measured here too, that this training amounts to.
 parts: training on Gymnasium's CartPole against the sum of its parts, each measured alone.
-products: the share of an update that is matrix products.
+products: the share of torch's updates that is matrix products.
 straggler: steps whose time varies much; batches of the first half that is ready against all.
 """
 
@@ -240,8 +240,9 @@ def parts(bench: Bench) -> list[Claim]:
 
 
 def products(bench: Bench) -> list[Claim]:
-    """The share of updates in matrix products."""
-    base = {"env": "breakout", "copies": FLAGSHIP_COPIES, "goal": "products"}
+    """The share of torch's updates in matrix products."""
+    base: dict[str, Any] = {"env": "breakout", "copies": FLAGSHIP_COPIES, "goal": "products"}
+    base["train"] = {"engine": "torch"}  # of the native engine's, where_time_goes.py tells
     entries = {
         network: Entry("fugu", {**base, "variant": network}, "training/measure_parts")
         for network in ("mlp", "lstm")

@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from watching import answer, read_settings
 
 from fugu.training.config import resolve_config
+from fugu.training.forwards import make_forward
 from fugu.training.trainer import Trainer
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear")
@@ -52,9 +53,10 @@ def policy_seconds(trainer: Trainer, seconds: float) -> float:
     layout = group.observation_layout
     rows = torch.from_numpy(np.zeros((copies, layout.size), layout.dtype))
     state = policy.initial_state(copies)
+    forward = make_forward(policy, layout, trainer.cfg.policy.engine, copies)
 
     def act() -> None:
-        params, _, _ = policy(rows, state)
+        params, _, _ = forward(rows, state)
         policy.distribution.sample(params.float(), None, random)
 
     return seconds_per_call(act, seconds)
@@ -64,9 +66,9 @@ def update_seconds(trainer: Trainer, updates: int) -> tuple[float, float]:
     """The median of updates, and the steps that one learns from."""
     times, steps = [], []
     for _ in range(updates):
-        before = trainer.steps
+        before = trainer.engine.steps
         trainer.engine.collect()
-        steps.append(trainer.steps - before)
+        steps.append(trainer.engine.steps - before)
         time.sleep(QUIET)
         began = time.perf_counter()
         trainer.engine.update(0.0, 1e-4)
