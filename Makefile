@@ -14,7 +14,7 @@ GYMNASIUMS := 1.0.0 1.4.0
 WERROR ?= ON
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-.PHONY: train test test-all recipes check package docs format lint coverage sanitize sanitize-suite fuzz bench peers bubblewrap chromium setup clean
+.PHONY: train test test-all recipes check package docs format lint coverage sanitize sanitize-suite fuzz bench peers bubblewrap chromium perf setup clean
 
 train: setup
 	$(BIN)/fugu train breakout
@@ -88,7 +88,7 @@ sanitize-suite: setup
 fuzz: setup
 	$(BIN)/python tests/native/fuzz/run.py
 
-bench: setup peers
+bench: setup peers bubblewrap chromium perf
 	$(BIN)/python benchmarks/run.py
 
 # Other people's libraries, in virtual environments of their own.
@@ -109,6 +109,13 @@ bubblewrap:
 	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 	      { apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }; } \
 	      >/dev/null 2>&1; } || echo "bubblewrap is absent, and what needs it is not tested"
+
+# What benchmarks/where_time_goes.py looks with; it names it as absent where it cannot be had.
+perf:
+	@command -v perf >/dev/null || \
+	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	      { apt-get install -y -qq linux-perf || { apt-get update -qq && apt-get install -y -qq linux-perf; }; } \
+	      >/dev/null 2>&1; } || echo "perf is absent, and where the time goes is not measured"
 
 # The browser of tests/web and benchmarks/web.py, which name it as absent where it cannot be had.
 chromium:

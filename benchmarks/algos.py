@@ -31,7 +31,7 @@ from racing import Bench, Entry, console, measure, over, show, show_faults, text
 from fugu.data.offline import Dataset
 from fugu.data.recording import record_episodes
 
-SECONDS, ROUNDS = 10.0, 5
+SECONDS, ROUNDS = 10.0, 3
 TOLERANCE = 1e-4  # of a loss that two libraries compute
 
 

@@ -80,7 +80,7 @@ def race(env: str, levers: tuple[str, ...], bench: Bench) -> list[Claim]:
         if name in levers
         if env != "CartPole-v1" or name != "native, step by step"  # as it is anyway
     }
-    bench.race(env, entries, 4.0, 3)
+    bench.race(env, entries, 3.0, 3)
     rates = {name: entry.figure("rate") for name, entry in entries.items()}
     rows = []
     for name, rate in rates.items():

@@ -1,13 +1,14 @@
 """Every benchmark, one after another: what they print, their claims as rows, and the pages.
 
-    python benchmarks/run.py [--only NAME ...] [--quick]
+    python benchmarks/run.py [--only NAME ...] [--again] [--quick]
 
 What a benchmark prints goes into `benchmarks/results/NAME.md`, in place of what it printed last;
 what somebody wrote below that stays. Its claims are appended to `results/DATE-COMMIT.jsonl`: ours,
 the peers', the physical limit where there is one, the ratio and its target. Then the pages of docs
-are written anew. Let nothing else run meanwhile.
+are written anew. Let nothing else run meanwhile: all of them take two and a half hours.
 
---quick tries all of them within minutes and keeps nothing.
+A run that was cut off goes on where it was: what this very code has been measured by already is
+left alone, unless --again is given. --quick tries all of them within minutes and keeps nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from fugu.core.machine import usable_cores
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+CODE = ("src", "native", "benchmarks", ":!benchmarks/results")  # that figures are of
 PAGES = ("generate_performance.py", "generate_examples_page.py")
 PATIENCE = 3 * 3600.0  # seconds that one may take
 BLOCK = re.compile(r"^```\n.*?^```\n", re.M | re.S)
@@ -91,6 +93,8 @@ class RunOptions:
 
     only: tuple[str, ...] = ()
     """Only these."""
+    again: bool = False
+    """Those too that were measured with this code already."""
     quick: bool = False
     """Try them: subsets, and nothing is kept."""
 
@@ -169,8 +173,21 @@ def machine() -> str:
 
 def commit() -> str:
     """Of the code that is measured."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=HERE, capture_output=True, text=True).stdout.strip()
+    return git("rev-parse", "--short", "HEAD").stdout.strip()
+
+
+def measured_at(name: str) -> str:
+    """The commit of its page, if the code is still the same; else nothing."""
+    path = RESULTS / f"{name}.md"
+    told = re.search(r"; commit ([0-9a-f]{7,}), ", path.read_text()) if path.exists() else None
+    same = told and git("diff", "--quiet", told[1], "--", *CODE).returncode == 0
+    return told[1] if told and same else ""
+
+
+def git(*words: str) -> subprocess.CompletedProcess[str]:
+    """Ask git about this project."""
+    command = ["git", *words]
+    return subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True)
 
 
 def main(options: RunOptions) -> int:
@@ -188,6 +205,9 @@ def main(options: RunOptions) -> int:
         failed = False
         for number, (name, benchmark) in enumerate(chosen.items(), 1):
             console.rule(f"{number} of {len(chosen)}: {name}")
+            if not (options.quick or options.again) and (before := measured_at(name)):
+                summary.add_row(name, "", "", "", "", f"measured at {before}, with this code")
+                continue
             outcome = run(benchmark, rows, options.quick)
             if not options.quick and not outcome.failure:
                 write_page(name, benchmark, outcome)

@@ -59,7 +59,7 @@ def rates(variant: str, bench: Bench) -> list[Claim]:
         entries = {
             name: Entry(library, {**base, "env": env}) for name, (library, env) in libraries.items()
         }
-        bench.race(f"{variant}, {copies} copies", entries, 6.0, 3)
+        bench.race(f"{variant}, {copies} copies", entries, 4.0, 3)
         found = {name: entry.figure("rate") for name, entry in entries.items()}
         for name, rate in found.items():
             cells[name].append(text(rate))
@@ -161,7 +161,7 @@ def flagship(bench: Bench) -> list[Claim]:
         entries = {name: Entry("fugu", raced(base, *how)) for name, how in RACED.items()}
         entries["pufferlib"] = Entry("pufferlib", base)
         entries["machine"] = Entry("fugu", {}, "training/measure_machine")
-        bench.race(f"flagship {network}", entries, 10.0)
+        bench.race(f"flagship {network}", entries, 10.0, 3)
         theirs, peer = entries["pufferlib"].figure("rate"), "pufferlib"
         if theirs is None:
             theirs, peer = EARLIER[network], "pufferlib, NOT measured here: an earlier figure"

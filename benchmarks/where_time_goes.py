@@ -9,9 +9,9 @@ all its processes and threads for some seconds, 199 times a second each core. A 
     environment   a native environment's own library, or the processes that step Python's
     network       whatever else the native core does: functions, norms, losses, optimisers
     torch         whatever else torch and NumPy do
-    python        the interpreter
+    python        the interpreter, and copies by the C library, whoever asked for them
     kernel        the operating system
-    idle          nothing of it ran, though the core was there
+    idle          nothing of it ran, though the core was there, or a thread looked out for work
 
 so that all of them together are the wall clock of all cores. It needs `perf` (Debian: linux-perf)
 and a native core with symbols, as `make setup` builds it.
@@ -44,6 +44,7 @@ KINDS = ("products", "environment", "network", "torch", "python", "kernel", "idl
 PRODUCTS = re.compile(
     r"product|wide_rows|narrow_rows|outer|convolve|pair_rows|pair_columns|gemm|dnnl|mkl|jit", re.I
 )
+WAITING = re.compile(r"Team::help|clock_gettime|steady_clock")
 JOBS = {
     "cartpole": ("cartpole",),
     "breakout": ("breakout",),
@@ -107,6 +108,8 @@ def kind_of(env: str, own: bool, library: str, symbol: str) -> str:
     """What a sample counts for; `own`: its thread is of the process that learns."""
     if not own or library == f"{env}.so":
         return "environment"
+    if WAITING.search(symbol):
+        return "idle"
     if "kernel" in library or symbol.startswith("[k]"):
         return "kernel"
     if library.startswith("_native"):
@@ -126,7 +129,7 @@ def measure(words: tuple[str, ...], seconds: float) -> dict[str, float]:
         for count, thread, library, symbol in samples(process, seconds):
             found[kind_of(words[0], thread in own, library, symbol)] += count
     all_of_it = max(RATE * seconds * usable_cores(), found.total())
-    found["idle"] = round(all_of_it - found.total())
+    found["idle"] += round(all_of_it - found.total())
     return {kind: found[kind] / all_of_it for kind in KINDS}
 
 

@@ -41,7 +41,7 @@ public:
 
 private:
     static constexpr uint32_t kClosed = 1u << 31;
-    static constexpr int64_t kSpin = 20000; // nanoseconds a helper looks for more before it sleeps
+    static constexpr int64_t kSpin = 100000; // nanoseconds a helper looks for more before it sleeps
     static constexpr size_t kMostHelpers = 255;
 
     static int64_t process() {

@@ -61,27 +61,39 @@ public:
             }
         });
         write_ratios(given, threads);
-        std::copy_n(desks_[0]->weights.data(), size, grads);
-        for (size_t share = 1; share < shares; ++share) {
-            const float* const more = desks_[share]->weights.data();
-            for (size_t i = 0; i < size; ++i)
-                grads[i] += more[i];
+        add_up(shares, size, threads, grads);
+        for (size_t share = 1; share < shares; ++share)
             sums[0].add(sums[share]);
-        }
         return sums[0];
     }
 
 private:
-    static constexpr size_t kTimes = 16;               // whose ratios are written at once
-    static constexpr size_t kSteps = 128;              // of a tile, at the least
-    static constexpr size_t kSegments = 12;            // of a tile, if segments are remembered
-    static constexpr size_t kMemory = size_t{1} << 18; // numbers of values, if they are not
+    static constexpr size_t kTimes = 16;                // whose ratios are written at once
+    static constexpr size_t kNumbers = size_t{1} << 13; // of gradients that are worth a thread
+    static constexpr size_t kSteps = 128;               // of a tile, at the least
+    static constexpr size_t kSegments = 12;             // of a tile, if segments are remembered
+    static constexpr size_t kMemory = size_t{1} << 18;  // numbers of values, if they are not
 
     size_t rows_of_tile(const Experience& given) const {
         const size_t length = std::max<size_t>(given.length, 1);
         const size_t steps = std::max(kSteps / 4, std::min(kSteps, kMemory / observation_size_));
         const size_t rows = std::max<size_t>(1, (steps + length - 1) / length);
         return network_.state_size() ? std::max(rows, kSegments) : rows;
+    }
+
+    // The gradients of all shares, each number in the order of the shares.
+    void add_up(size_t shares, size_t size, size_t threads, float* grads) const {
+        const size_t parts = (size + kNumbers - 1) / kNumbers;
+        Team::run(parts, threads, [&](size_t part) {
+            const size_t begin = part * kNumbers, end = std::min(begin + kNumbers, size);
+            std::copy(desks_[0]->weights.data() + begin, desks_[0]->weights.data() + end,
+                      grads + begin);
+            for (size_t share = 1; share < shares; ++share) {
+                const float* const more = desks_[share]->weights.data();
+                for (size_t i = begin; i < end; ++i)
+                    grads[i] += more[i];
+            }
+        });
     }
 
     // Some times by each thread, so that none writes beside another.

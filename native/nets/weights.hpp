@@ -44,17 +44,12 @@ public:
         weight_.resize(panels * depth_ * panel), bias_.resize(panels * panel);
         if (bias)
             std::copy_n(bias, from.width, bias_.data());
-        for (size_t column = 0; column < from.width; ++column) {
-            float* out = weight_.data() + column / panel * panel * depth_ + column % panel;
-            const float* numbers = from.data + column * from.by_column;
-            if (words == Words::Floats)
-                for (size_t i = 0; i < depth_; ++i)
-                    out[i * panel] = numbers[i * from.by_depth];
-            else
-                for (size_t i = 0; i < from.depth; i += 2)
-                    out[i / 2 * panel] =
-                        pair(numbers[i * from.by_depth],
-                             i + 1 < from.depth ? numbers[(i + 1) * from.by_depth] : 0.0f);
+        for (size_t begin = 0; begin < from.width; begin += panel) {
+            const size_t columns = std::min(panel, from.width - begin);
+            const Source part{from.data + begin * from.by_column, from.depth, columns,
+                              from.by_depth, from.by_column};
+            float* const out = weight_.data() + begin * depth_;
+            words == Words::Floats ? load_floats(part, panel, out) : load_pairs(part, panel, out);
         }
     }
     // The task, of which rows and results are missing.
@@ -78,6 +73,27 @@ public:
     }
 
 private:
+    // A panel, written from its beginning to its end: the source waits in the cache meanwhile.
+    static void load_floats(const Source& from, size_t panel, float* out) {
+        for (size_t i = 0; i < from.depth; ++i, out += panel) {
+            const float* const numbers = from.data + i * from.by_depth;
+            if (from.by_column == 1)
+                std::copy_n(numbers, from.width, out);
+            else
+                for (size_t column = 0; column < from.width; ++column)
+                    out[column] = numbers[column * from.by_column];
+        }
+    }
+    static void load_pairs(const Source& from, size_t panel, float* out) {
+        for (size_t i = 0; i < from.depth; i += 2, out += panel) {
+            const float* const low = from.data + i * from.by_depth;
+            const float* const high = i + 1 < from.depth ? low + from.by_depth : nullptr;
+            for (size_t column = 0; column < from.width; ++column) {
+                const size_t at = column * from.by_column;
+                out[column] = pair(low[at], high ? high[at] : 0.0f);
+            }
+        }
+    }
     static float pair(float low, float high) {
         const uint32_t word = half(low) | half(high) << 16;
         float found;

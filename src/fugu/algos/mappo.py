@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from fugu.algos.ppo import PPO, Metrics, PPOConfig
+from fugu.algos.ppo_loss_reference import PpoLossConfig
 from fugu.algos.rows import Draw, Minibatch, Rows
 from fugu.algos.value_norm import ValueNorm
 from fugu.core.ranks import ALONE, Ranks
@@ -100,11 +101,11 @@ class MAPPO(PPO):
 
     # ------------------------------------------------------------------ what differs from PPO
 
-    def _step(self, data: Rows, draw: Draw, progress: float) -> Metrics:
+    def _step(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig) -> Metrics:
         """PPO's step, once the returns of its rows have been noted."""
         returns = data.targets(draw)
         self.value_norm.update(returns[:, data.valid[:, draw.chosen]], self._ranks)
-        return super()._step(data, draw, progress)
+        return super()._step(data, draw, loss_cfg)
 
     def _batch(self, data: Rows, draw: Draw) -> Minibatch:
         """Rows whose values and returns are in the units that critics speak in."""

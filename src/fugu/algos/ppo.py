@@ -202,13 +202,14 @@ class PPO:
         rows = segments.take() if segments.full or self._ranks.size == 1 else np.arange(0)
         signals = self._signals(segments, rows, reward_divisor)
         steps = cfg.draws_steps(usual, self.policy.state_size)
-        data = (Steps if steps else Rows)(segments, rows, signals, cfg.rho_clip, cfg.c_clip)
+        clips, threads = (cfg.rho_clip, cfg.c_clip), self.core.threads if self.core else 0
+        data = (Steps if steps else Rows)(segments, rows, signals, *clips, threads)
         usual *= cfg.horizon if steps else 1
         if cfg.best_episodes:
             self._best.offer(segments, rows)
         if cfg.first_ratios == "measured":
             self._measure(data)
-        parts = cfg.parts(usual)
+        parts, loss_cfg = cfg.parts(usual), self._loss_config(progress)
         size = usual // parts
         sums: dict[str, list[float]] = {}
         if self.core is not None:
@@ -218,7 +219,7 @@ class PPO:
             if cfg.alpha == 0 and number % parts == 0 and number:
                 order = self._random.permutation(data.count)
             draw = self._draw(data, order, number, size, progress)
-            metrics = self._step(data, draw, progress)
+            metrics = self._step(data, draw, loss_cfg)
             for name, value in metrics.items():
                 sums.setdefault(name, []).append(value)
             if cfg.target_kl is not None and metrics["approx_kl"] > cfg.target_kl:
@@ -258,9 +259,9 @@ class PPO:
         return first
 
     def _weigh(
-        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_] | None
     ) -> NDArray[np.float32]:
-        """How good the actions of a minibatch were, `[horizon, rows]`."""
+        """How good the actions of a minibatch were, `[horizon, rows]`; all count if not told."""
         first: NDArray[np.float32] = advantages[0]
         if not self.cfg.normalise_advantages:
             return first
@@ -282,7 +283,7 @@ class PPO:
         """Write the ratios of the policy as it is."""
         nothing = np.zeros((data.critics, *data.ratios.shape), np.float32)
         ones = np.ones(data.count, np.float32)
-        every = Draw(np.arange(data.count), ones, nothing[0], nothing)
+        every = Draw(np.arange(data.count), ones, nothing[0], nothing, nothing[0].size)
         rows_at_once = self._rows_at_once(data)
         for begin in range(0, data.count, rows_at_once):
             part = every.part(begin, begin + rows_at_once)
@@ -298,8 +299,10 @@ class PPO:
         """The rows of a minibatch."""
         advantages = data.advantages(data.ratios)
         chosen, weights = self._choose(advantages, data, order, number, size, progress)
-        merits = self._weigh(advantages.take(chosen, -1), data.valid.take(chosen, -1))
-        return Draw(chosen, weights, merits, advantages)
+        valid = None if data.whole else data.valid.take(chosen, -1)
+        merits = self._weigh(advantages.take(chosen, -1), valid)
+        count = merits.size if valid is None else int(valid.sum())
+        return Draw(chosen, weights, merits, advantages, count)
 
     def _choose(
         self,
@@ -335,15 +338,12 @@ class PPO:
             weights *= np.float32(most / self._ranks.largest(most))
         return chosen, weights
 
-    def _step(self, data: Rows, draw: Draw, progress: float) -> Metrics:
-        """One step of the optimiser on some rows; their new ratios are written back."""
+    def _loss_config(self, progress: float) -> PpoLossConfig:
+        """Settings of the loss, of which the weight of entropy changes while a run goes on."""
         cfg = self.cfg
-        final = cfg.final_entropy_coefficient
-        entropy = cfg.entropy_coefficient
+        final, entropy = cfg.final_entropy_coefficient, cfg.entropy_coefficient
         entropy += 0.0 if final is None else (final - entropy) * progress
-        valid = data.valid.take(draw.chosen, -1).sum()
-        count = float(max(1, self._ranks.sum(np.array([valid], np.float64))[0]))
-        loss_cfg = PpoLossConfig(
+        return PpoLossConfig(
             cfg.clip,
             cfg.value_loss,
             cfg.value_clip,
@@ -351,6 +351,11 @@ class PPO:
             cfg.value_coefficient,
             entropy,
         )
+
+    def _step(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig) -> Metrics:
+        """One step of the optimiser on some rows; their new ratios are written back."""
+        cfg = self.cfg
+        count = float(max(1, self._ranks.sum(np.array([draw.count], np.float64))[0]))
         compute = self._gradients if self.core is None else self._native_gradients
         totals = compute(data, draw, loss_cfg, count)
         if cfg.best_episodes:
@@ -414,10 +419,10 @@ class PPO:
 
 
 def standardised(
-    numbers: NDArray[np.float32], valid: NDArray[np.bool_], ranks: Ranks = ALONE
+    numbers: NDArray[np.float32], valid: NDArray[np.bool_] | None, ranks: Ranks = ALONE
 ) -> NDArray[np.float32]:
     """Numbers with mean 0 and deviation 1 where they are valid, over all ranks."""
-    inside = ranks.moments(moments_of(numbers[valid]))
+    inside = ranks.moments(moments_of(numbers.ravel() if valid is None else numbers[valid]))
     if not inside.count:
         return numbers.copy()
     found: NDArray[np.float32] = (numbers - inside.mean) / (np.sqrt(inside.variance) + 1e-8)

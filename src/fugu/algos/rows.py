@@ -43,11 +43,13 @@ class Draw:
     weights: NDArray[np.float32]  # how much each of them counts
     merits: NDArray[np.float32]  # how good their actions were, [horizon, chosen]
     advantages: NDArray[np.float32]  # of all rows of the update, [critics, horizon, rows]
+    count: int  # steps of the whole draw that count
 
     def part(self, begin: int, end: int) -> Draw:
         """Some of the rows."""
         part = slice(begin, end)
-        return Draw(self.chosen[part], self.weights[part], self.merits[:, part], self.advantages)
+        own = self.chosen[part], self.weights[part], self.merits[:, part]
+        return Draw(*own, self.advantages, self.count)
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,12 @@ class Rows:
         signals: Of the critics.
         rho_clip: The most that a ratio weighs a step's own error.
         c_clip: The most that a ratio weighs the trace.
+        threads: That may compute advantages; 0: as many as cores.
 
     Attributes:
         segments: Whose.
         valid: Steps that count.
+        whole: Whether all do.
         ratios: How probable actions have become, to be kept up to date by who learns.
     """
 
@@ -101,9 +105,10 @@ class Rows:
         signals: list[Signal],
         rho_clip: float,
         c_clip: float,
+        threads: int = 0,
     ) -> None:
         self.segments, self._rows, self._signals = segments, rows, signals
-        self._rho_clip, self._c_clip = rho_clip, c_clip
+        self._rho_clip, self._c_clip, self._threads = rho_clip, c_clip, threads
         own = side_by_side(rows)  # nothing is copied then
         self._valid = segments.valid[:, own]
         self._values = segments.values[: len(signals), :, own]
@@ -111,6 +116,7 @@ class Rows:
         self._terminations = segments.terminations[:, own]
         self._truncations = segments.truncations[:, own]
         self.valid: NDArray[np.bool_] = self._as_drawn(self._valid)
+        self.whole = bool(self.valid.all())
         self.ratios = np.ones(self.valid.shape, np.float32)
 
     @property
@@ -152,6 +158,7 @@ class Rows:
                 ratios=ratios.reshape(self._valid.shape),
                 valid=self._valid,
                 out=out[i],
+                threads=self._threads,
             )
         return self._as_drawn(out)
 

@@ -126,7 +126,7 @@ def make_multiplier(cfg: SafePPOConfig, constraints: int) -> Multiplier:
 def safe_advantages(
     advantages: NDArray[np.float32],
     multipliers: NDArray[np.float64],
-    valid: NDArray[np.bool_],
+    valid: NDArray[np.bool_] | None,
     *,
     standardise: bool = True,
     ranks: Ranks = ALONE,
@@ -136,14 +136,15 @@ def safe_advantages(
     Args:
         advantages: Of the reward, then of each cost. `[1 + constraints, horizon, rows]`
         multipliers: `[constraints]`
-        valid: Which steps count. `[horizon, rows]`
+        valid: Which steps count, `[horizon, rows]`; None: all.
         standardise: Whether those of the reward are centred and scaled.
         ranks: Over whose steps they are centred.
     """
     first = advantages[0]
     total = standardised(first, valid, ranks) if standardise else first.copy()
     for weight, costly in zip(multipliers, advantages[1:], strict=True):
-        mean = ranks.moments(moments_of(costly[valid])).mean
+        inside = costly.ravel() if valid is None else costly[valid]
+        mean = ranks.moments(moments_of(inside)).mean
         total -= np.float32(weight) * (costly - mean)
     total /= np.float32(1.0 + multipliers.sum())
     return total
@@ -255,7 +256,7 @@ class SafePPO(PPO):
         return self._weigh(advantages, valid)
 
     def _weigh(
-        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_] | None
     ) -> NDArray[np.float32]:
         """The advantages of rewards and costs in one."""
         own_units = np.concatenate([[1.0], self._divisors]).astype(np.float32)
