@@ -172,8 +172,8 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """Of the code that is measured."""
-    return git("rev-parse", "--short", "HEAD").stdout.strip()
+    """The last one that changed what is measured."""
+    return git("log", "-1", "--format=%h", "--", *CODE).stdout.strip()
 
 
 def measured_at(name: str) -> str:
