@@ -26,16 +26,16 @@ PARTS = ("claims", "racing", "scale_plan", "vector_runner", "workloads")
 CLAIM = re.compile(r"^claim (\S+): (\S+) \(target (.+?)\) (.+)$", re.M)
 TRAINING, SOLVING = "breakout, 2,048 copies", "CartPole: seconds to 475"
 SAME, DEFAULTS = "CartPole, same settings", "CartPole, defaults settings"
-# Boxes and rows of algos.md that the README shows.
+# Boxes and claims of algos.md that the README shows.
 ALGORITHMS = (
     (
         "decision transformer",
-        "Decision Transformer",
+        "decision_transformer-against-d3rlpy",
         "d3rlpy",
         "learning with a Decision Transformer",
     ),
-    ("dreamer", "Dreamer", "SheepRL", "learning with Dreamer"),
-    ("grpo", "GRPO's loss", "TRL", "the loss of GRPO"),
+    ("dreamer", "dreamer-against-sheeprl", "SheepRL", "learning with Dreamer"),
+    ("grpo", "grpo-against-trl", "TRL", "the loss of GRPO"),
 )
 
 
@@ -180,11 +180,10 @@ def readme_table() -> str:
             what = f"training on CartPole ({row}), {column}, {words}, steps/s"
             rows.append((what, ours, f"{theirs} PufferLib", f"**{ratios[i]}**"))
     text = (RESULTS / "algos.md").read_text()
-    found = dict(re.findall(r"^\| (.+?) against .+? \| (\S+) \|", text, re.M))
-    by_title = {box.title: box for box in boxes(text)}
-    for title, name, peer, words in ALGORITHMS:
+    told, by_title = claims(text), {box.title: box for box in boxes(text)}
+    for title, claim, peer, words in ALGORITHMS:
         head, ours, theirs = by_title[title].head[1], *(row[1] for row in by_title[title].rows)
-        rows.append((f"{words}, {head}", ours, f"{theirs} {peer}", f"**{found[name]}**"))
+        rows.append((f"{words}, {head}", ours, f"{theirs} {peer}", f"**{told[claim][0]}**"))
     return "\n".join(table(("", "fugu", "best peer", "ratio"), rows))
 
 
