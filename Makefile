@@ -88,7 +88,7 @@ sanitize-suite: setup
 fuzz: setup
 	$(BIN)/python tests/native/fuzz/run.py
 
-bench: setup peers bubblewrap chromium perf
+bench: setup peers recipes bubblewrap chromium perf
 	$(BIN)/python benchmarks/run.py
 
 # Other people's libraries, in virtual environments of their own.
