@@ -34,6 +34,7 @@ from fugu.core.machine import usable_cores
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+# What figures are of; the runner measures nothing itself.
 CODE = ("src", "native", "benchmarks", ":!benchmarks/results", ":!benchmarks/run.py")
 PAGES = (
     "benchmarks/scale.py --docs",
