@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -51,17 +53,38 @@ def test_malformed_requests_are_told_where(
 
 
 def test_bodies_that_are_too_large_are_refused(place: Place) -> None:
-    for size in (2001, 25_000, 1_000_000):
+    for size in (2001, 25_000):
         told = place.act(b" " * size)
         assert (told.status, told.json["field"]) == (413, "body"), told.body
         assert told.headers["connection"] == "close"
-    parts = iter([b" " * 500] * 100)
     connection = place.connect()
-    connection.request("POST", "/act", parts, JSON, encode_chunked=True)
+    connection.request("POST", "/act", iter([b" " * 500] * 50), JSON, encode_chunked=True)
     told = connection.getresponse()
     assert told.status == 413
     assert json.loads(told.read())["error"] == "body: given more than 2000 bytes; allowed: 2000."
     connection.close()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_is_not_listened_to_forever(place: Place, chunked: bool) -> None:
+    """Past what is read and forgotten the connection ends, whether or not the client has heard."""
+    parts, sent = 100_000, 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(parts):
+            sent += 1
+            yield b" " * 500
+
+    connection = place.connect()
+    headers = JSON if chunked else {**JSON, "Content-Length": str(parts * 500)}
+    with pytest.raises(ConnectionError):
+        connection.request("POST", "/act", endless(), headers, encode_chunked=chunked)
+    assert sent < parts
+    with contextlib.suppress(ConnectionError):
+        assert connection.getresponse().status == 413
+    connection.close()
+    assert place.act({"observation": FIVE}).status == 200
 
 
 def test_too_many_bodies_at_a_time_are_refused(
