@@ -62,6 +62,7 @@ import ctypes, os, signal, socket, struct, sys, threading, time
 
 def system_call(facts, name, *arguments):
     libc = ctypes.CDLL(None, use_errno=True)
+    # As whole words: of a plain 0 that is passed on the stack, half would be left to chance.
     passed = [a if isinstance(a, bytes) or a is None else ctypes.c_long(a) for a in arguments]
     result = libc.syscall(ctypes.c_long(facts["numbers"][name]), *passed)
     if result == -1:
@@ -203,9 +204,8 @@ return True
 buffer = ctypes.create_string_buffer(8)
 local = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 8)
 remote = (ctypes.c_void_p * 2)(facts["victim_address"], 8)
-libc = ctypes.CDLL(None, use_errno=True)
-number = facts["numbers"]["process_vm_readv"]
-return libc.syscall(number, facts["victim"], local, 1, remote, 1, 0) == 8
+parts = ctypes.addressof(local), 1, ctypes.addressof(remote), 1
+return system_call(facts, "process_vm_readv", facts["victim"], *parts, 0) == 8
 """),
 ]  # fmt: skip
 
