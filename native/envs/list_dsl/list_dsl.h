@@ -73,6 +73,8 @@ typedef struct ListDsl {
     int8_t history[LIST_DSL_LONGEST + LIST_DSL_SPARE];
     ListDslList probes[LIST_DSL_PROBES];
     ListDslList current[LIST_DSL_LISTS], target[LIST_DSL_LISTS];
+    /* Pairs that were probed, of each first operation the second ones, and those held out. */
+    uint32_t probed[LIST_DSL_OPERATIONS], held_out[LIST_DSL_OPERATIONS];
 } ListDsl;
 
 static const FuguSetting list_dsl_settings[] = {
@@ -151,79 +153,102 @@ static inline bool list_dsl_keeps(int32_t number, int32_t operation) {
     }
 }
 
-static inline void list_dsl_append(ListDslList* list, int32_t number) {
-    list->numbers[list->count++] = (int8_t)fugu_clamp_int(number, -LIST_DSL_BOUND, LIST_DSL_BOUND);
-}
-
-static inline bool list_dsl_has(const ListDslList* list, int32_t number) {
+/* Whether a number is among the first ones. */
+static inline bool list_dsl_has(const int8_t* numbers, int32_t count, int32_t number) {
     bool found = false;
-    for (int32_t i = 0; i < list->count; ++i)
-        found |= list->numbers[i] == number;
+    for (int32_t i = 0; i < count; ++i)
+        found |= numbers[i] == number;
     return found;
 }
 
-static inline void list_dsl_insert(ListDslList* sorted, int8_t number) {
-    int32_t at = sorted->count++;
-    for (; at > 0 && sorted->numbers[at - 1] > number; --at)
-        sorted->numbers[at] = sorted->numbers[at - 1];
-    sorted->numbers[at] = number;
+/* Lists are read place by place and written as one word, in registers: a word that was stored in
+   pieces is slow to load. Loops go through all places, for a loop of six needs no guess. */
+static inline uint64_t list_dsl_at(int32_t place, int32_t number) {
+    const int32_t bound = fugu_clamp_int(number, -LIST_DSL_BOUND, LIST_DSL_BOUND);
+    return (uint64_t)(uint8_t)bound << (8 * place);
+}
+
+static inline ListDslList list_dsl_list(uint64_t numbers, int32_t count) {
+    const uint64_t there = ((uint64_t)1 << (8 * count)) - 1;
+    const uint64_t word = (numbers & there) << 16 | (uint64_t)count;
+    ListDslList list;
+    __builtin_memcpy(&list, &word, sizeof(list));
+    return list;
+}
+
+static inline uint64_t list_dsl_sort(ListDslList list) {
+    int32_t numbers[LIST_DSL_PLACES];
+    uint64_t sorted = 0;
+    for (int32_t i = 0; i < LIST_DSL_PLACES; ++i)
+        numbers[i] = i < list.count ? list.numbers[i] : LIST_DSL_BOUND;
+    for (int32_t round = 0; round < LIST_DSL_PLACES; ++round) {
+        for (int32_t i = round % 2; i + 1 < LIST_DSL_PLACES; i += 2) {
+            const int32_t a = numbers[i], b = numbers[i + 1];
+            numbers[i] = fugu_min_int(a, b);
+            numbers[i + 1] = fugu_max_int(a, b);
+        }
+    }
+    for (int32_t i = 0; i < LIST_DSL_PLACES; ++i)
+        sorted |= list_dsl_at(i, numbers[i]);
+    return sorted;
+}
+
+static inline ListDslList list_dsl_keep(ListDslList list, int32_t operation) {
+    uint64_t kept = 0;
+    int32_t count = 0;
+    for (int32_t i = 0; i < LIST_DSL_PLACES; ++i) {
+        const int32_t number = list.numbers[i];
+        const bool keeps = operation == LIST_DSL_UNIQUE ? !list_dsl_has(list.numbers, i, number)
+                                                        : list_dsl_keeps(number, operation);
+        const int32_t one = keeps & (i < list.count);
+        kept |= list_dsl_at(count, one * number);
+        count += one;
+    }
+    return list_dsl_list(kept, count);
 }
 
 static inline ListDslList list_dsl_apply(ListDslList list, int32_t operation) {
-    ListDslList out = {0, 0, {0}};
-    const int32_t count = list.count;
+    const int32_t count = list.count, fewer = count - (count > 0);
     const int8_t* in = list.numbers;
     int32_t running = operation == LIST_DSL_MAXIMA ? -LIST_DSL_BOUND : 0;
+    uint64_t word, out = 0;
+    __builtin_memcpy(&word, &list, sizeof(word));
+    word >>= 16;
     switch (operation) {
     case LIST_DSL_SORT:
-        for (int32_t i = 0; i < count; ++i)
-            list_dsl_insert(&out, in[i]);
-        break;
+        return list_dsl_list(list_dsl_sort(list), count);
     case LIST_DSL_REVERSE:
-        for (int32_t i = count - 1; i >= 0; --i)
-            list_dsl_append(&out, in[i]);
-        break;
+        return list_dsl_list(__builtin_bswap64(word) >> 16 >> (8 * (LIST_DSL_PLACES - count)),
+                             count);
+    case LIST_DSL_DROP_FIRST:
+        return list_dsl_list(word >> 8, fewer);
+    case LIST_DSL_DROP_LAST:
+        return list_dsl_list(word, fewer);
+    case LIST_DSL_ROTATE:
+        return list_dsl_list(word >> 8 | list_dsl_at(fewer, in[0]), count);
     case LIST_DSL_EVEN:
     case LIST_DSL_ODD:
     case LIST_DSL_POSITIVE:
     case LIST_DSL_NEGATIVE:
-        for (int32_t i = 0; i < count; ++i)
-            if (list_dsl_keeps(in[i], operation))
-                list_dsl_append(&out, in[i]);
-        break;
-    case LIST_DSL_DROP_FIRST:
-    case LIST_DSL_ROTATE:
-        for (int32_t i = 1; i < count; ++i)
-            list_dsl_append(&out, in[i]);
-        if (operation == LIST_DSL_ROTATE && count)
-            list_dsl_append(&out, in[0]);
-        break;
-    case LIST_DSL_DROP_LAST:
-        for (int32_t i = 0; i < count - 1; ++i)
-            list_dsl_append(&out, in[i]);
-        break;
-    case LIST_DSL_SUMS:
-        for (int32_t i = 0; i < count; ++i)
-            list_dsl_append(&out, running += in[i]);
-        break;
-    case LIST_DSL_MAXIMA:
-        for (int32_t i = 0; i < count; ++i)
-            list_dsl_append(&out, running = fugu_max_int(running, in[i]));
-        break;
-    case LIST_DSL_DIFFERENCES:
-        for (int32_t i = 1; i < count; ++i)
-            list_dsl_append(&out, in[i] - in[i - 1]);
-        break;
     case LIST_DSL_UNIQUE:
-        for (int32_t i = 0; i < count; ++i)
-            if (!list_dsl_has(&out, in[i]))
-                list_dsl_append(&out, in[i]);
-        break;
+        return list_dsl_keep(list, operation);
+    case LIST_DSL_DIFFERENCES:
+        for (int32_t i = 0; i + 1 < LIST_DSL_PLACES; ++i)
+            out |= list_dsl_at(i, in[i + 1] - in[i]);
+        return list_dsl_list(out, fewer);
+    case LIST_DSL_SUMS:
+        for (int32_t i = 0; i < LIST_DSL_PLACES; ++i)
+            out |= list_dsl_at(i, running += in[i]);
+        return list_dsl_list(out, count);
+    case LIST_DSL_MAXIMA:
+        for (int32_t i = 0; i < LIST_DSL_PLACES; ++i)
+            out |= list_dsl_at(i, running = fugu_max_int(running, in[i]));
+        return list_dsl_list(out, count);
     default:
-        for (int32_t i = 0; i < count; ++i)
-            list_dsl_append(&out, list_dsl_map(in[i], operation));
+        for (int32_t i = 0; i < LIST_DSL_PLACES; ++i)
+            out |= list_dsl_at(i, list_dsl_map(in[i], operation));
+        return list_dsl_list(out, count);
     }
-    return out;
 }
 
 static inline ListDslList list_dsl_run(ListDslList list, const int8_t* program, int32_t count) {
@@ -247,11 +272,11 @@ static inline bool list_dsl_equal(const ListDslList* a, const ListDslList* b) {
 /* ------------------------------------------------------------------ tasks */
 
 static inline ListDslList list_dsl_draw_list(FuguRandom* random, int32_t shortest) {
-    ListDslList list = {0, 0, {0}};
+    uint64_t numbers = 0;
     const int32_t count = shortest + fugu_below(random, LIST_DSL_PLACES - shortest + 1);
     for (int32_t i = 0; i < count; ++i)
-        list_dsl_append(&list, fugu_below(random, 2 * LIST_DSL_INPUT + 1) - LIST_DSL_INPUT);
-    return list;
+        numbers |= list_dsl_at(i, fugu_below(random, 2 * LIST_DSL_INPUT + 1) - LIST_DSL_INPUT);
+    return list_dsl_list(numbers, count);
 }
 
 static inline void list_dsl_init(ListDsl* env) {
@@ -260,17 +285,29 @@ static inline void list_dsl_init(ListDsl* env) {
         env->probes[i] = list_dsl_draw_list(&random, LIST_DSL_PLACES);
 }
 
-/* Whether what some operations do is held out. */
-static inline bool list_dsl_held_out(const ListDsl* env, const int8_t* program, int32_t count) {
+/* Whether what some operations do is on the side that is held out. */
+static inline bool list_dsl_probe(const ListDsl* env, const int8_t* program, int32_t count) {
     uint64_t hash = 0;
     for (int32_t i = 0; i < LIST_DSL_PROBES; ++i) {
         const ListDslList out = list_dsl_run(env->probes[i], program, count);
         hash = fugu_mix(hash ^ list_dsl_word(&out));
     }
-    return count > 1 && hash % LIST_DSL_SIDES == 0;
+    return hash % LIST_DSL_SIDES == 0;
 }
 
-static inline bool list_dsl_on_its_side(const ListDsl* env) {
+/* The same; single operations never are, and pairs are probed once. */
+static inline bool list_dsl_held_out(ListDsl* env, const int8_t* program, int32_t count) {
+    if (count != 2)
+        return count > 2 && list_dsl_probe(env, program, count);
+    const uint32_t second = (uint32_t)1 << program[1];
+    if (!(env->probed[program[0]] & second)) {
+        env->probed[program[0]] |= second;
+        env->held_out[program[0]] |= list_dsl_probe(env, program, 2) ? second : 0;
+    }
+    return env->held_out[program[0]] & second;
+}
+
+static inline bool list_dsl_on_its_side(ListDsl* env) {
     if (env->split == LIST_DSL_ALL || env->length == 1)
         return true;
     if (env->split == LIST_DSL_HELD_OUT)
@@ -378,18 +415,16 @@ static inline void list_dsl_step(ListDsl* env, FuguIO* io) {
 static inline float* list_dsl_facts(const ListDslList* list, float* out) {
     int32_t odd = 0, positive = 0, negative = 0, different = 0, rising = 0, sum = 0;
     int32_t least = list->numbers[0], greatest = list->numbers[0];
-    for (int32_t i = 0; i < list->count; ++i) {
+    for (int32_t i = 0; i < LIST_DSL_PLACES; ++i) { /* 0 beyond the count */
         const int32_t number = list->numbers[i];
-        bool before = false;
-        for (int32_t k = 0; k < i; ++k)
-            before |= list->numbers[k] == number;
+        const bool there = i < list->count;
         odd += number & 1;
         positive += number > 0;
         negative += number < 0;
-        different += !before;
-        rising += i && number >= list->numbers[i - 1];
-        least = fugu_min_int(least, number);
-        greatest = fugu_max_int(greatest, number);
+        different += there && !list_dsl_has(list->numbers, i, number);
+        rising += there && i && number >= list->numbers[i - 1];
+        least = there ? fugu_min_int(least, number) : least;
+        greatest = there ? fugu_max_int(greatest, number) : greatest;
         sum += number;
     }
     const int32_t counts[6] = {list->count, odd, positive, negative, different, rising};
