@@ -18,6 +18,7 @@ environments, leaves the other figures as they are.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import sys
@@ -229,7 +230,8 @@ def learn(quick: bool) -> tuple[Claim, Figures]:
         return Claim(name, None, 1.0), {}
     from ray_lessons import STEPS, train_while_a_node_dies
 
-    with Progress(console=console, transient=True) as progress:
+    progress = Progress(console=console, transient=True)
+    with progress, contextlib.redirect_stdout(sys.stderr):  # Ray tells at length of a dead node
         task = progress.add_task("CartPole, and a node dies", total=STEPS)
         story = train_while_a_node_dies(1, tell=lambda at: progress.update(task, completed=at))
     told = {}
