@@ -103,27 +103,22 @@ peers: .venv-peers/.installed
 	@.venv-peers/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/peers.txt
 	@touch $@
 
-# The sandbox's second wall. Its tests name it as absent where it cannot be had.
-bubblewrap:
-	@command -v bwrap >/dev/null || \
-	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-	      { apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }; } \
-	      >/dev/null 2>&1; } || echo "bubblewrap is absent, and what needs it is not tested"
+# $(call debian,PACKAGE,COMMANDS,LOSS): a package of Debian, unless one of the commands is here already.
+# Where it cannot be had, the tests and benchmarks that need it name it as absent.
+debian = @{ $(foreach command,$(2),command -v $(command) ||) \
+    { test "$$(id -u)" = 0 && command -v apt-get && \
+      { apt-get install -y -qq --no-install-recommends $(1) || \
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(1); }; }; }; } \
+    >/dev/null 2>&1 || echo "$(1) is absent, and $(3)"
 
-# What benchmarks/where_time_goes.py looks with; it names it as absent where it cannot be had.
-perf:
-	@command -v perf >/dev/null || \
-	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-	      { apt-get install -y -qq linux-perf || { apt-get update -qq && apt-get install -y -qq linux-perf; }; } \
-	      >/dev/null 2>&1; } || echo "perf is absent, and where the time goes is not measured"
+bubblewrap: # the sandbox's second wall
+	$(call debian,bubblewrap,bwrap,the second wall is not tested)
 
-# The browser of tests/web and benchmarks/web.py, which name it as absent where it cannot be had.
-chromium:
-	@for name in chromium-headless-shell chromium google-chrome; do command -v $$name && exit; done >/dev/null; \
-	    { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-	      { apt-get install -y -qq --no-install-recommends chromium-headless-shell || \
-	        { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell; }; } \
-	      >/dev/null 2>&1; } || echo "Chromium is absent, and pages are not tested"
+chromium: # the browser of tests/web and benchmarks/web.py
+	$(call debian,chromium-headless-shell,chromium-headless-shell chromium google-chrome,pages are not tested)
+
+perf: # what benchmarks/where_time_goes.py looks with
+	$(call debian,linux-perf,perf,where the time goes is not measured)
 
 setup: $(STAMP)
 
