@@ -222,13 +222,15 @@ class PPO:
             metrics = self._step(data, draw, loss_cfg)
             for name, value in metrics.items():
                 sums.setdefault(name, []).append(value)
-            if cfg.target_kl is not None and metrics["approx_kl"] > cfg.target_kl:
-                break
+            if cfg.target_kl is not None:
+                moved = self._ranks.sum(np.array([metrics["approx_kl"]], np.float64))[0]
+                if moved > cfg.target_kl:
+                    break
         if self.policy.scales:
             self.policy.note(data.observations())
         segments.release(rows)
         told = {name: sum(values) / len(values) for name, values in sums.items()}
-        return told | self._report(data)
+        return self._ranks.add_up(told) | self._report(data)
 
     def state_dict(self) -> dict[str, Any]:
         """What PPO remembers beside the policy and the optimiser: the best episodes."""
@@ -353,7 +355,10 @@ class PPO:
         )
 
     def _step(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig) -> Metrics:
-        """One step of the optimiser on some rows; their new ratios are written back."""
+        """One step of the optimiser on some rows, whose new ratios are written back.
+
+        What it tells is the share of this rank; all of them together are told once an update.
+        """
         cfg = self.cfg
         count = float(max(1, self._ranks.sum(np.array([draw.count], np.float64))[0]))
         compute = self._gradients if self.core is None else self._native_gradients
@@ -366,9 +371,8 @@ class PPO:
         if self.core is not None:
             self.core.reload()
         del totals["rows"]
-        totals = self._ranks.add_up(totals)
         told = {name: value / count for name, value in totals.items()}
-        return told | {"gradient_norm": norm}
+        return told | {"gradient_norm": norm / self._ranks.size}
 
     def _clip_gradients(self) -> float:
         """Scale gradients down to the norm they may have, and say which they had."""
