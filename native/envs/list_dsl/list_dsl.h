@@ -176,6 +176,12 @@ static inline ListDslList list_dsl_list(uint64_t numbers, int32_t count) {
     return list;
 }
 
+static inline uint64_t list_dsl_numbers(ListDslList list) {
+    uint64_t word;
+    __builtin_memcpy(&word, &list, sizeof(word));
+    return word >> 16;
+}
+
 static inline uint64_t list_dsl_sort(ListDslList list) {
     int32_t numbers[LIST_DSL_PLACES];
     uint64_t sorted = 0;
@@ -211,9 +217,8 @@ static inline ListDslList list_dsl_apply(ListDslList list, int32_t operation) {
     const int32_t count = list.count, fewer = count - (count > 0);
     const int8_t* in = list.numbers;
     int32_t running = operation == LIST_DSL_MAXIMA ? -LIST_DSL_BOUND : 0;
-    uint64_t word, out = 0;
-    __builtin_memcpy(&word, &list, sizeof(word));
-    word >>= 16;
+    const uint64_t word = list_dsl_numbers(list);
+    uint64_t out = 0;
     switch (operation) {
     case LIST_DSL_SORT:
         return list_dsl_list(list_dsl_sort(list), count);
@@ -257,14 +262,6 @@ static inline ListDslList list_dsl_run(ListDslList list, const int8_t* program, 
     return list;
 }
 
-/* A list as one number; different ones have different numbers. */
-static inline uint64_t list_dsl_word(const ListDslList* list) {
-    uint64_t word = (uint64_t)list->count;
-    for (int32_t i = 0; i < LIST_DSL_PLACES; ++i)
-        word |= (uint64_t)(uint8_t)list->numbers[i] << (8 * (i + 1));
-    return word;
-}
-
 static inline bool list_dsl_equal(const ListDslList* a, const ListDslList* b) {
     return __builtin_memcmp(a, b, sizeof(ListDslList)) == 0;
 }
@@ -290,7 +287,7 @@ static inline bool list_dsl_probe(const ListDsl* env, const int8_t* program, int
     uint64_t hash = 0;
     for (int32_t i = 0; i < LIST_DSL_PROBES; ++i) {
         const ListDslList out = list_dsl_run(env->probes[i], program, count);
-        hash = fugu_mix(hash ^ list_dsl_word(&out));
+        hash = fugu_mix(hash ^ (list_dsl_numbers(out) << 8 | (uint64_t)out.count));
     }
     return hash % LIST_DSL_SIDES == 0;
 }
