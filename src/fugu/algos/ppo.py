@@ -100,6 +100,8 @@ class PPOConfig:
     desired_kl: float | None = None
     """Adapt the learning rate to the KL divergence of an update's last epoch: it is divided by 1.5
     above twice this value and multiplied by 1.5 below half of it. None: keep to the schedule."""
+    final_desired_kl: float | None = None
+    """The same at the end of the run, reached linearly; None: as at the start."""
     normalise_rewards: bool = True
     """Whether rewards are counted in units of how much discounted returns vary."""
     reward_clip: float | None = None
@@ -249,7 +251,9 @@ class PPO:
                 if moved > cfg.target_kl:
                     break
         if cfg.desired_kl is not None:
-            self._adapt_rate(sums["approx_kl"][-parts:], cfg.desired_kl)
+            final = cfg.desired_kl if cfg.final_desired_kl is None else cfg.final_desired_kl
+            desired = cfg.desired_kl + (final - cfg.desired_kl) * progress
+            self._adapt_rate(sums["approx_kl"][-parts:], desired)
         if self.policy.scales:
             self.policy.note(data.observations())
         segments.release(rows)
