@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fugu.algos.best_episodes import BestEpisodes
+from fugu.algos.novelty import Novelty
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
 from fugu.algos.rows import Draw, Minibatch, Rows, Signal, Steps, side_by_side
@@ -28,6 +29,7 @@ from fugu.data.segments import Segments
 from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.nets.learning import NativeLearner
 from fugu.policies.policy import Policy
+from fugu.spaces import Layout
 
 Metrics = dict[str, float]
 FEW_ROWS = 16  # of a minibatch: what a few rows saw is much alike
@@ -106,6 +108,13 @@ class PPOConfig:
     """Whether rewards are counted in units of how much discounted returns vary."""
     reward_clip: float | None = None
     """The most that a reward counts, either way; all of it if not given."""
+    intrinsic: Literal["none", "rnd"] = "none"
+    """Reward added for exploring: `rnd` rewards observations that are new (random network
+    distillation), for tasks whose own rewards are rare."""
+    intrinsic_coef: float = 0.5
+    """Weight of the intrinsic reward at the start; it falls linearly to 0 at `intrinsic_end`."""
+    intrinsic_end: float = 0.5
+    """Share of the run after which there is no intrinsic reward."""
     max_gradient_norm: float = 0.5
     """Gradients are scaled down to this norm."""
     best_episodes: int = 0
@@ -188,6 +197,7 @@ class PPO:
         random: Draws the rows of minibatches.
         ranks: Who learn together; each has rows of its own, and all take the same steps.
         core: What computes gradients in place of torch; torch does, if there is none.
+        layout: The layout of stored observations; needed for intrinsic rewards alone.
     """
 
     def __init__(
@@ -198,11 +208,17 @@ class PPO:
         random: np.random.Generator,
         ranks: Ranks = ALONE,
         core: NativeLearner | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
         self._ranks, self.core = ranks, core
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self._best = BestEpisodes(cfg.best_episodes)
+        self._novelty = None
+        if cfg.intrinsic == "rnd":
+            if layout is None:
+                raise UsageError("layout: given nothing; intrinsic rewards need one.")
+            self._novelty = Novelty(layout, next(policy.parameters()).device)
         self._rate_scale = 1.0  # factor of the scheduled learning rate; adapts to the measured KL
         if cfg.draw == "steps" and policy.state_size:
             raise UsageError(
@@ -223,6 +239,7 @@ class PPO:
         cfg, usual = self.cfg, segments.shape.rows
         rows = segments.take() if segments.full or self._ranks.size == 1 else np.arange(0)
         signals = self._signals(segments, rows, reward_divisor)
+        bonus = self._add_novelty(segments, rows, signals[0].numbers, progress)
         steps = cfg.draws_steps(usual, self.policy.state_size)
         clips = (cfg.rho_clip, cfg.c_clip) if cfg.advantage == "vtrace" else None
         threads = self.core.threads if self.core else 0
@@ -259,7 +276,27 @@ class PPO:
         segments.release(rows)
         told = {name: sum(values) / len(values) for name, values in sums.items()}
         told = self._ranks.add_up(told) | {"learning_rate": self.optimiser.param_groups[0]["lr"]}
-        return told | self._report(data)
+        return told | bonus | self._report(data)
+
+    def _add_novelty(
+        self,
+        segments: Segments,
+        rows: NDArray[np.int64],
+        rewards: NDArray[np.float32],
+        progress: float,
+    ) -> dict[str, float]:
+        """Add intrinsic rewards to `rewards` `[horizon, segments]`; return their metrics."""
+        cfg = self.cfg
+        weight = cfg.intrinsic_coef * max(0.0, 1.0 - progress / cfg.intrinsic_end)
+        if self._novelty is None or not weight or not len(rows):
+            return {}
+        seen = segments.observations.read(rows).flatten(0, 1)
+        found = self._novelty.rewards(seen).reshape(len(rows), -1).T
+        valid = segments.valid[:, rows]
+        rewards += np.where(valid, np.float32(weight) * found, 0.0)
+        flat = torch.from_numpy(valid.T.ravel())
+        error = self._novelty.learn(seen[flat], self._random)
+        return {"intrinsic_reward": float(found[valid].mean()), "prediction_error": error}
 
     def _adapt_rate(self, divergences: list[float], desired: float) -> None:
         """Scale the next update's learning rate by the KL divergence of the last epoch."""
@@ -275,12 +312,18 @@ class PPO:
         """Return what PPO needs besides the policy and the optimiser to resume exactly."""
         best = {f"best.{name}": value for name, value in self._best.state_dict().items()}
         scale = {} if self.cfg.desired_kl is None else {"rate_scale": np.array(self._rate_scale)}
-        return best | scale
+        novelty = {} if self._novelty is None else self._novelty.state_dict()
+        return best | scale | {f"novelty.{name}": value for name, value in novelty.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
-        best = {k.removeprefix("best."): v for k, v in state.items() if k.startswith("best.")}
-        self._best.load_state_dict(best)
+
+        def under(prefix: str) -> dict[str, Any]:
+            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+        self._best.load_state_dict(under("best."))
+        if self._novelty is not None:
+            self._novelty.load_state_dict(under("novelty."))
         self._rate_scale = float(state.get("rate_scale", 1.0))
 
     # ------------------------------------------------------------------ what derived ones change
