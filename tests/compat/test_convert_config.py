@@ -67,6 +67,12 @@ distribution = log_normal
 min = 1e-14
 max = 1e-4
 """
+ADAM_SWEEP = """
+[sweep.train.adam_eps]
+distribution = log_normal
+min = 1e-14
+max = 1e-4
+"""
 MINE = """
 [base]
 package = my_package
@@ -147,12 +153,27 @@ def test_what_is_dropped_or_renamed_is_told_with_the_reason() -> None:
     assert why(found, "train.gae_lambda")[0] == "train.lambda"
     assert why(found, "env.frameskip")[0] == "env_kwargs.frame_skip"
     assert "breakout: given a setting 'brick_color'" in why(found, "env.brick_color")[1]
-    assert "momentum" in why(found, "train.adam_beta1")[1]
+    assert why(found, "train.adam_beta1") == ("train.momentum", "muon's momentum")
     assert why(found, "train.wings") == ("", "PufferLib 3.0 does not read it, nor does fugu")
     assert why(found, "vec.backend")[0] == ""
     assert "reset where episodes end" in why(found, "base.rnn_name")[1]
     told = {note.source for note in found.notes}
     assert {"rnn.input_size", "sweep.metric", "sweep.train.adam_eps", "base.package"} <= told
+
+
+def test_settings_of_adam_go_to_the_optimiser_that_the_file_names() -> None:
+    muon, adam = (
+        convert(f"[train]\noptimizer = {name}\nadam_eps = 1e-7\n" + ADAM_SWEEP)
+        for name in ("muon", "adam")
+    )
+    assert muon.settings["train"]["momentum"] == 0.95
+    assert why(muon, "train.adam_eps") == ("", "muon has no such setting")
+    assert not muon.ranges
+    theirs = {"adam_beta1": 0.95, "adam_beta2": 0.999, "adam_eps": 1e-7}
+    assert {name: adam.settings["train"][name] for name in theirs} == theirs
+    assert "momentum" not in adam.settings["train"]
+    (swept,) = read_ranges(adam.ranges)
+    assert (swept.path, swept.ends) == ("train.adam_eps", (1e-14, 1e-4))
 
 
 def test_ranges_are_those_of_a_sweep() -> None:

@@ -17,6 +17,7 @@ from fugu.nets.learning import NativeLearner
 
 OptimiserKind = Literal["muon", "muon_torch", "adamw", "laprop"]
 ScheduleKind = Literal["constant", "linear", "cosine"]
+EPSILONS = {"adamw": 1e-5, "laprop": 1e-20}  # unless the settings say otherwise
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class OptimiserConfig:
     """Decay of the mean of gradients; used by adamw and laprop."""
     beta2: float = 0.999
     """Decay of the mean of their squares; used by adamw and laprop."""
-    eps: float = 1e-5
-    """Added to the root of that mean; used by adamw."""
+    eps: float | None = None
+    """Added to the root of that mean; used by adamw and laprop. If not given, see `EPSILONS`."""
     weight_decay: float = 0.0
     """The share of a parameter, times the learning rate, that each step takes away."""
     momentum: float = 0.95
@@ -78,14 +79,16 @@ def make_optimiser(
     if not given:
         raise refuse("parameters", "none", "one parameter or more", "Is everything frozen?")
     rate, decay = cfg.learning_rate, cfg.weight_decay
+    betas, eps = (cfg.beta1, cfg.beta2), cfg.eps
+    if eps is None:
+        eps = EPSILONS.get(cfg.kind, 0.0)
     if cfg.kind == "adamw":
-        betas = (cfg.beta1, cfg.beta2)
         if core and core.block.learns_all:
-            return BlockAdamW(core.block, given, rate, betas, cfg.eps, decay, core.threads)
+            return BlockAdamW(core.block, given, rate, betas, eps, decay, core.threads)
         fused = all(param.device.type in ("cpu", "cuda") for param in given)  # one pass, not many
-        return torch.optim.AdamW(given, rate, betas, cfg.eps, decay, fused=fused)
+        return torch.optim.AdamW(given, rate, betas, eps, decay, fused=fused)
     if cfg.kind == "laprop":
-        return LaProp(given, rate, (cfg.beta1, cfg.beta2), weight_decay=decay)
+        return LaProp(given, rate, betas, eps, weight_decay=decay)
     if cfg.kind not in ("muon", "muon_torch"):
         raise refuse("kind", f"{cfg.kind!r}", "'muon', 'muon_torch', 'adamw' or 'laprop'")
     groups: list[dict[str, Any]] = [

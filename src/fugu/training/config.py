@@ -87,6 +87,15 @@ class LearningConfig:
     """Share of the run in which it rises from 0."""
     weight_decay: float = 0.0
     """How much weights shrink."""
+    adam_beta1: float = 0.9
+    """Decay rate of AdamW's and LaProp's running mean of gradients."""
+    adam_beta2: float = 0.999
+    """Decay rate of AdamW's and LaProp's running mean of squared gradients."""
+    adam_eps: float | None = None
+    """Epsilon of AdamW and LaProp, added to the denominator; if not given, 1e-5 for AdamW and 1e-20
+    for LaProp."""
+    momentum: float = 0.95
+    """Momentum of Muon."""
     cpu_offload: bool = False
     """Keep observations in pinned memory of the CPU and not on the policy's device."""
     compile: bool = False
