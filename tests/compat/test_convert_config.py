@@ -10,8 +10,11 @@ import pytest
 from fugu.cli.convert_config import check
 from fugu.cli.main import main
 from fugu.compat.pufferlib.config import Conversion, convert
+from fugu.compat.pufferlib.config_tables import ABOVE_ZERO, RENAMED
 from fugu.core.errors import UsageError
+from fugu.core.intervals import intervals_of
 from fugu.sweep.ranges import read_ranges
+from fugu.training.config import TrainConfig
 
 CONFIGS = Path(__file__).parents[2] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
 BREAKOUT = """
@@ -180,6 +183,18 @@ def test_ranges_are_those_of_a_sweep() -> None:
     steps, skip = read_ranges(convert(BREAKOUT).ranges)
     assert (steps.path, steps.ends, steps.scale) == ("train.total_steps", (3e7, 2e8), "log")
     assert (skip.path, skip.ends, skip.integer) == ("env_kwargs.frame_skip", (1, 8), True)
+
+
+def test_a_range_begins_above_a_number_that_is_refused() -> None:
+    section = "[sweep.train.max_grad_norm]\ndistribution = uniform\nmin = 0.0\nmax = 5.0\n"
+    found = convert(section)
+    (norm,) = read_ranges(found.ranges)
+    assert (norm.path, norm.ends) == ("train.max_gradient_norm", (0.05, 5.0))
+    assert "since 0 is refused" in why(found, "sweep.train.max_grad_norm")[1]
+    names = [path.removeprefix("train.") for path in RENAMED.values()]
+    intervals = intervals_of(TrainConfig)
+    open_ends = {f"train.{name}" for name in names if name in intervals and intervals[name].above}
+    assert open_ends | {"train.adam_eps"} == ABOVE_ZERO
 
 
 def test_a_converted_file_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,13 @@ from torch import Tensor, nn
 from fugu.algos.adamw import BlockAdamW
 from fugu.algos.laprop import LaProp
 from fugu.algos.muon import Muon
+from fugu.core.intervals import (
+    CheckedConfig,
+    Fraction,
+    FractionBelowOne,
+    NonNegativeFloat,
+    PositiveFloat,
+)
 from fugu.native.arrays import refuse
 from fugu.nets.learning import NativeLearner
 
@@ -21,28 +28,28 @@ EPSILONS = {"adamw": 1e-5, "laprop": 1e-20}  # unless the settings say otherwise
 
 
 @dataclass(frozen=True)
-class OptimiserConfig:
+class OptimiserConfig(CheckedConfig):
     """Settings of an optimiser and of its learning rate's course."""
 
     kind: OptimiserKind = "muon"
     """muon: as PufferLib has it; muon_torch: as torch has it; adamw; laprop: as Dreamer has it."""
-    learning_rate: float = 0.015
+    learning_rate: NonNegativeFloat = 0.015
     """The highest learning rate; about 3e-4 suits adamw."""
-    beta1: float = 0.9
+    beta1: FractionBelowOne = 0.9
     """Decay of the mean of gradients; used by adamw and laprop."""
-    beta2: float = 0.999
+    beta2: FractionBelowOne = 0.999
     """Decay of the mean of their squares; used by adamw and laprop."""
-    eps: float | None = None
+    eps: PositiveFloat | None = None
     """Added to the root of that mean; used by adamw and laprop. If not given, see `EPSILONS`."""
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     """The share of a parameter, times the learning rate, that each step takes away."""
-    momentum: float = 0.95
+    momentum: FractionBelowOne = 0.95
     """How much of the momentum stays; used by muon and muon_torch."""
     schedule: ScheduleKind = "cosine"
     """The learning rate's course from the warmup's end on."""
-    warmup: float = 0.0
+    warmup: Fraction = 0.0
     """The share of the run in which the learning rate rises from 0."""
-    final_share: float = 0.0
+    final_share: NonNegativeFloat = 0.0
     """The share of the learning rate that is left at the end."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,16 @@ from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
 from fugu.algos.rows import Draw, Minibatch, Rows, Signal, Steps, side_by_side
 from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    CheckedConfig,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NonNegativeOrInfinite,
+    PositiveFloat,
+    PositiveInt,
+    PositiveOrInfinite,
+)
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.segments import Segments
 from fugu.native.priorities import sample_segments, segment_probabilities
@@ -34,70 +44,72 @@ SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "r
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(CheckedConfig):
     """Settings of PPO."""
 
-    horizon: int = 32
+    section: ClassVar[str] = "train"
+
+    horizon: PositiveInt = 32
     """Steps of a row."""
-    rows: int = 0
+    rows: NonNegativeInt = 0
     """Rows of an update; 0: one for each agent."""
-    epochs: int = 4
+    epochs: PositiveInt = 4
     """How often an update goes through its rows."""
-    replay_ratio: float | None = None
+    replay_ratio: PositiveFloat | None = None
     """How often a step is learned from on average, if that is no whole number of epochs."""
-    minibatches: int = 4
+    minibatches: PositiveInt = 4
     """Parts of an epoch; each is one step of the optimiser."""
     draw: Literal["auto", "rows", "steps"] = "auto"
     """What minibatches are drawn of: whole rows, or single steps, which are less alike. Auto takes
     steps where a minibatch would have fewer than 16 rows, if the policy remembers nothing and rows
     are not preferred."""
-    microbatch: int = 0
+    microbatch: NonNegativeInt = 0
     """Steps that are computed at a time; gradients of a minibatch's parts are added up. 0: 32,768,
     or as many as see 64 MiB."""
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount of a step."""
-    lambda_: float = 0.95
+    lambda_: Fraction = 0.95
     """Decay of the advantage's trace."""
-    rho_clip: float = 1.0
+    rho_clip: NonNegativeOrInfinite = 1.0
     """The most that a ratio weighs a step's own error."""
-    c_clip: float = 1.0
+    c_clip: NonNegativeOrInfinite = 1.0
     """The most that a ratio weighs the trace."""
     first_ratios: Literal["one", "measured"] = "one"
     """The ratios that an update begins with: 1, as published, or what the policy says of its rows
     now, for a forward pass more; rows that are older than the policy need it."""
-    clip: float = 0.2
+    clip: PositiveOrInfinite = 0.2
     """How far a ratio may go from 1 before it is cut."""
-    value_clip: float = 0.2
+    value_clip: PositiveOrInfinite = 0.2
     """How far a value may go from what it was, for the clipped value loss."""
     value_loss: Literal["clipped", "huber", "mse"] = "huber"
     """How values are fitted."""
-    huber_delta: float = 10.0
+    huber_delta: PositiveFloat = 10.0
     """Where the Huber loss becomes linear."""
-    value_coefficient: float = 0.5
+    value_coefficient: NonNegativeFloat = 0.5
     """Weight of the value loss."""
-    entropy_coefficient: float = 0.01
+    entropy_coefficient: NonNegativeFloat = 0.01
     """Weight of the entropy bonus, at the start."""
-    final_entropy_coefficient: float | None = 0.0
+    final_entropy_coefficient: NonNegativeFloat | None = 0.0
     """The same at the end, reached linearly; "none": as at the start."""
     normalise_advantages: bool = True
     """Whether a minibatch's advantages are centred and scaled."""
-    alpha: float = 0.0
+    alpha: NonNegativeFloat = 0.0
     """How much rows of large advantages are preferred; 0: all alike."""
-    beta: float = 0.4
+    beta: Fraction = 0.4
     """How far preference is corrected at the start; it grows to 1."""
     priorities: Literal["corrected", "published"] = "corrected"
     """Importance weights divided by the largest and corrected fully in the end, or as published."""
-    target_kl: float | None = None
+    target_kl: PositiveFloat | None = None
     """End an update when the policy has gone so far; never if not given."""
     normalise_rewards: bool = True
     """Whether rewards are counted in units of how much discounted returns vary."""
-    reward_clip: float | None = None
+    reward_clip: PositiveFloat | None = None
     """The most that a reward counts, either way; all of it if not given."""
-    max_gradient_norm: float = 0.5
+    max_gradient_norm: PositiveOrInfinite = 0.5
     """Gradients are scaled down to this norm."""
-    best_episodes: int = 0
+    best_episodes: NonNegativeInt = 0
     """How many of the best episodes are kept, and learned to be done again; 0: none."""
-    best_coefficient: float = 0.1
+    best_coefficient: NonNegativeFloat = 0.1
     """Weight of how unlikely those are, for the mean of their steps."""
     engine: Literal["auto", "torch", "native"] = "auto"
     """Who collects and learns: torch, which knows every policy and device, or the native core,
@@ -117,17 +129,6 @@ class PPOConfig:
         """Minibatches of an update of so many rows or steps."""
         ratio = self.epochs if self.replay_ratio is None else self.replay_ratio
         return max(1, round(ratio * self.parts(rows)))
-
-    def __post_init__(self) -> None:
-        most = (("horizon", 1), ("epochs", 1), ("minibatches", 1))
-        for name, low in (*most, ("microbatch", 0), ("best_episodes", 0)):
-            if (given := getattr(self, name)) < low:
-                raise UsageError(f"train.{name}: given {given}; allowed: {low} or more.")
-        if self.replay_ratio is not None and self.replay_ratio <= 0.0:
-            raise UsageError(f"train.replay_ratio: given {self.replay_ratio}; allowed: above 0.")
-        for name in ("gamma", "lambda_"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 0 to 1.")
 
 
 def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: float) -> PpoLoss:

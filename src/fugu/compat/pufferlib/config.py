@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from fugu.compat.pufferlib.config_tables import (
+    ABOVE_ZERO,
     ADDED,
     ARGUMENTS,
     BACKENDS,
@@ -358,8 +359,12 @@ def _convert_sweep(
     table = {"low": entries["min"], "high": entries["max"], **SCALES[kind]}
     if target == "train.total_steps":
         table |= {"low": int(entries["min"]), "high": int(entries["max"]), "integer": True}
+    why = "from min to max; mean and scale are not needed"
+    if target in ABOVE_ZERO and not entries["min"]:
+        table["low"] = entries["max"] / 100
+        why = f"from {table['low']:g}, since 0 is refused, to max"
     _put(found.ranges, target, table)
-    return [Note(section, f"sweep.{target}", "from min to max; mean and scale are not needed")]
+    return [Note(section, f"sweep.{target}", why)]
 
 
 def _put(tree: Tree, path: str, value: Any) -> None:

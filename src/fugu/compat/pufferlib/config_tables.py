@@ -88,6 +88,8 @@ OPTIMISERS = {"muon": "muon", "adam": "adamw"}
 OCEAN = {"grid": "maze", "pysquared": "squared"}  # environments whose names differ
 ARGUMENTS = {"frameskip": "frame_skip"}  # and arguments of them
 SWEPT = {"vec.num_envs": "vec.num_envs", "train.ent_coef": "train.entropy_coefficient"}
+# Settings that may not be 0 here, and whose ranges may begin there in an INI file.
+ABOVE_ZERO = {"train.clip", "train.value_clip", "train.max_gradient_norm", "train.adam_eps"}
 SCALES: dict[str, dict[str, bool]] = {
     "uniform": {},
     "int_uniform": {"integer": True},
