@@ -71,6 +71,11 @@ def test_every_number_has_an_interval_and_is_checked(algo: str, section: str, ki
         ("adam_beta2", 1.0, "0 to below 1"),
         ("adam_eps", 0.0, "above 0, or none"),
         ("clip", 0.0, "above 0, or inf"),
+        ("desired_kl", 0.0, "above 0, or none"),
+        ("final_desired_kl", -0.01, "above 0, or none"),
+        ("intrinsic_coef", -0.5, "0 or more"),
+        ("intrinsic_end", 0.0, "above 0 to 1"),
+        ("intrinsic_end", 1.5, "above 0 to 1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(flag: str, number: float, allowed: str) -> None:

@@ -71,6 +71,7 @@ PositiveOrInfinite = Annotated[float, Interval(0.0, above=True, infinite=True)]
 NonNegativeFloat = Annotated[float, Interval(0.0)]
 NonNegativeOrInfinite = Annotated[float, Interval(0.0, infinite=True)]
 Fraction = Annotated[float, Interval(0.0, 1.0)]
+FractionAboveZero = Annotated[float, Interval(0.0, 1.0, above=True)]
 FractionBelowOne = Annotated[float, Interval(0.0, 1.0, below=True)]
 
 
