@@ -151,6 +151,15 @@ class Segments:
         found: Flags = self._waiting[agents]
         return found
 
+    def last_rewards(self, agents: Ids) -> Floats:
+        """Return the rewards of these agents' last actions so far, `[agents]`.
+
+        They are sums: of what reached an agent while others took their turns, too.
+        """
+        rows, times = place(self._row_of[agents], self._length[agents] - 1)
+        found: Floats = self.rewards[times, rows]
+        return found
+
     def cut(self, agents: Ids, final_values: Floats) -> None:
         """The values `[agents, critics]` of the final observations of agents cut off just now."""
         times, rows = self._length[agents] - 1, self._row_of[agents]
