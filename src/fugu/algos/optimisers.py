@@ -48,7 +48,7 @@ class OptimiserConfig(CheckedConfig):
     schedule: ScheduleKind = "cosine"
     """The learning rate's course from the warmup's end on."""
     warmup: Fraction = 0.0
-    """The share of the run in which the learning rate rises from 0."""
+    """Share of the run in which the learning rate rises linearly to its peak; 0: none."""
     final_share: NonNegativeFloat = 0.0
     """The share of the learning rate that is left at the end."""
 

@@ -102,7 +102,7 @@ class LearningConfig(CheckedConfig):
     final_learning_rate: NonNegativeFloat = 0.0
     """What it falls to, as a share of its height."""
     warmup: Fraction = 0.0
-    """Share of the run in which it rises from 0."""
+    """Share of the run in which the learning rate rises linearly to its peak; 0: none."""
     weight_decay: NonNegativeFloat = 0.0
     """How much weights shrink."""
     adam_beta1: FractionBelowOne = 0.9
