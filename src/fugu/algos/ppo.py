@@ -69,8 +69,8 @@ class PPOConfig(CheckedConfig):
     steps where a minibatch would have fewer than 16 rows, if the policy remembers nothing and rows
     are not preferred."""
     microbatch: NonNegativeInt = 0
-    """Steps that are computed at a time; gradients of a minibatch's parts are added up. 0: 32,768,
-    or as many as see 64 MiB."""
+    """Steps that torch computes at a time; gradients of a minibatch's parts are added up. 0:
+    32,768, or as many as see 64 MiB. The native engine has tiles of its own and refuses others."""
     gamma: Fraction = 0.99
     """Discount of a step."""
     lambda_: Fraction = 0.95

@@ -40,6 +40,7 @@ from fugu.policies.config import PolicyConfig
 from fugu.policies.decision_transformer import DecisionTransformerPolicyConfig
 from fugu.policies.policy import Policy
 from fugu.training.defaults import choose, observe
+from fugu.training.unused_settings import check_unused, is_unused
 
 log = logging.getLogger("fugu")
 
@@ -249,6 +250,9 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     league: LeagueConfig = field(default_factory=LeagueConfig)
 
+    def __post_init__(self) -> None:
+        check_unused(self)
+
 
 @dataclass(frozen=True)
 class OfflineConfig(DecisionTransformerConfig, LearningConfig):
@@ -287,14 +291,6 @@ class DreamerTrainConfig(DreamerConfig, LearningConfig):
     """How the learning rate falls."""
     threads: int = 1
     """Threads that torch may use; 0: as it chooses. More do not help with small networks."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.cpu_offload:
-            raise UsageError(
-                "train.cpu_offload: given true; allowed: false. Dreamer's replay stands in the "
-                "CPU's memory in any case."
-            )
 
 
 @dataclass(frozen=True)
@@ -469,8 +465,7 @@ def config_layers(
     if isinstance(league, dict) and str(league.get("enabled", False)).lower() == "true":
         hints = merge(hints, in_league)
     algo = str(tree.get("algo", hints.get("algo", "ppo")))
-    kind = CONFIGS.get(algo, Config)
-    own = Layer(f"settings of {env}", _known(hints, kind))
+    own = Layer(f"settings of {env}", _known(hints, algo))
     observed = _observed(factory or env, merge(own.tree, tree)) if algo == "ppo" else []
     return [*observed, own, *given]
 
@@ -509,8 +504,9 @@ def _observed(env: str | Callable[..., Any], tree: Tree) -> list[Layer]:
     return [Layer(f"observed: {choice.reason}", choice.settings) for choice in choices]
 
 
-def _known(hints: Tree, kind: type[Config]) -> Tree:
-    """Hints of an environment, without those for settings of another algorithm."""
+def _known(hints: Tree, algo: str) -> Tree:
+    """Hints of an environment, without those that its algorithm does not know or use."""
+    kind = CONFIGS.get(algo, Config)
     sections = typing.get_type_hints(kind)
     known: Tree = {}
     for name, value in hints.items():
@@ -518,6 +514,7 @@ def _known(hints: Tree, kind: type[Config]) -> Tree:
             continue
         if isinstance(value, dict) and is_dataclass(sections.get(name)):
             names = {item.name for item in fields(sections[name])}
+            names = {key for key in names if not is_unused(algo, f"{name}.{key}")}
             known[name] = {key: entry for key, entry in value.items() if key in names}
         else:
             known[name] = value
