@@ -21,7 +21,7 @@ from torch import nn
 from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.novelty import Novelty
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
-from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
+from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ValueLoss, ppo_loss_reference
 from fugu.algos.rows import Draw, Minibatch, Rows, Signal, Steps, side_by_side
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
@@ -89,11 +89,13 @@ class PPOConfig(CheckedConfig):
     clip: PositiveOrInfinite = 0.2
     """How far a ratio may go from 1 before it is cut."""
     value_clip: PositiveOrInfinite = 0.2
-    """How far a value may go from what it was, for the clipped value loss."""
-    value_loss: Literal["clipped", "huber", "mse"] = "huber"
-    """How values are fitted."""
+    """How far a value may go from what it was, for `clipped` and `huber_clipped`."""
+    value_loss: ValueLoss = "huber"
+    """How values are fitted to returns: squared errors (`mse`), the Huber loss, or the larger loss
+    of the new value and of one at most `value_clip` from the old (`clipped`: of squared errors,
+    `huber_clipped`: of Huber losses, as in the MAPPO paper)."""
     huber_delta: PositiveFloat = 10.0
-    """Where the Huber loss becomes linear."""
+    """Error beyond which the Huber losses become linear."""
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the value loss."""
     entropy_coefficient: NonNegativeFloat = 0.01
