@@ -158,7 +158,9 @@ class RunConfig:
     evaluate_every: int = 0
     """Agent steps between evaluations, which then say what is best; 0: the last episodes do."""
     evaluation_episodes: int = 20
-    """Episodes of an evaluation, played without chance in the actions."""
+    """Episodes of an evaluation, as many of each agent, played without chance in the actions."""
+    evaluation_max_episode_steps: int = 100_000
+    """Environment steps after which an evaluation counts a running episode as truncated."""
     record_data: Path | None = None
     """Write all episodes of the training to this folder, for algorithms that learn from data."""
     trajectories: bool = False
@@ -167,6 +169,11 @@ class RunConfig:
     """Write for TensorBoard too."""
     wandb: bool = False
     """Write for Weights & Biases too."""
+
+    def __post_init__(self) -> None:
+        for name in ("evaluation_episodes", "evaluation_max_episode_steps"):
+            if self.evaluate_every and getattr(self, name) < 1:
+                raise UsageError(f"run.{name}: expected 1 or more; got {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
