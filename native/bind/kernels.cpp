@@ -214,13 +214,13 @@ size_t bound_probabilities(const Strided<const float>& advantages, const Maybe<F
 }
 
 void bound_sample_segments(const Flat<const double>& probabilities,
-                           const Flat<const double>& uniforms, double beta, bool normalise,
+                           const Flat<const double>& uniforms, double beta, bool inclusion,
                            const Flat<int64_t>& out, const Flat<float>& weights) {
     const size_t rows = probabilities.size(), count = out.size();
     require(uniforms.size() == rows && weights.size() == count && count <= rows,
             "sample_segments: shapes do not fit");
     nb::gil_scoped_release release;
-    sample_segments(probabilities.data(), uniforms.data(), rows, count, beta, normalise, out.data(),
+    sample_segments(probabilities.data(), uniforms.data(), rows, count, beta, inclusion, out.data(),
                     weights.data());
 }
 

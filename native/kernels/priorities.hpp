@@ -1,13 +1,14 @@
 // Which segments to learn from: weights of rows from their advantages, and rows drawn by them.
 //
 // All float64, in the order of fugu/native/priorities_reference.py and with the same system
-// functions (pow, log1p): equal to it bit for bit.
+// functions (pow, log1p, expm1): equal to it bit for bit.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/advantage.hpp"
@@ -64,28 +65,32 @@ inline size_t segment_probabilities(const PriorityTask& task) {
 // Draws `count` distinct rows (Efraimidis and Spirakis, in exponential form). Row r gets the key
 // -log(1 - u) / P, an exponential random time of rate P; the rows of the lowest keys are taken, in
 // the order of their keys, the lower row first among equals. So each next row is drawn with
-// probability P among those that are left. weights[i] = (N P)^-beta, divided by the largest of them
-// if `normalise`.
+// probability P among those that are left.
+//
+// With `inclusion`, weights[i] = (N / k * pi)^-beta, where pi = 1 - exp(-P * threshold) is the
+// probability that the row's key is below the lowest key that was not drawn (Cohen and Kaplan 2007):
+// with beta 1, a weighted mean over the drawn rows is an unbiased estimate of the mean over all of
+// them. Otherwise weights[i] = (N P)^-beta, as in PufferLib.
 inline void sample_segments(const double* probabilities, const double* uniforms, size_t rows,
-                            size_t count, double beta, bool normalise, int64_t* out,
+                            size_t count, double beta, bool inclusion, int64_t* out,
                             float* weights) {
     std::vector<std::pair<double, int64_t>> keys(rows);
     for (size_t r = 0; r < rows; ++r)
         keys[r] = {-std::log1p(-uniforms[r]) / probabilities[r], static_cast<int64_t>(r)};
     const auto end = keys.begin() + static_cast<ptrdiff_t>(count);
-    if (count < rows)
+    double threshold = std::numeric_limits<double>::infinity();
+    if (count < rows) {
         std::nth_element(keys.begin(), end, keys.end());
+        threshold = std::max(end->first, 1e-12); // 0 if all random numbers were 0
+    }
     std::sort(keys.begin(), end);
-    std::vector<double> exact(count);
-    double most = 0.0;
+    const double all = static_cast<double>(rows), drawn = static_cast<double>(count);
     for (size_t i = 0; i < count; ++i) {
         out[i] = keys[i].second;
-        const double share = static_cast<double>(rows) * probabilities[out[i]];
-        exact[i] = std::pow(share, -beta);
-        most = std::max(most, exact[i]);
+        const double p = probabilities[out[i]];
+        const double share = inclusion ? all / drawn * -std::expm1(-p * threshold) : all * p;
+        weights[i] = static_cast<float>(std::pow(share, -beta));
     }
-    for (size_t i = 0; i < count; ++i)
-        weights[i] = static_cast<float>(normalise ? exact[i] / most : exact[i]);
 }
 
 } // namespace fugu

@@ -223,7 +223,7 @@ def sample_segments(
     probabilities: NDArray[np.float64],
     uniforms: NDArray[np.float64],
     beta: float,
-    normalise: bool,
+    inclusion: bool,
     out: NDArray[np.int64],
     weights: NDArray[np.float32],
     /,

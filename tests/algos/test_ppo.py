@@ -187,3 +187,133 @@ def test_an_update_ends_when_the_policy_has_gone_far_enough() -> None:
     far, _ = updated(ACTIONS["discrete"], CONFIG)
     near, _ = updated(ACTIONS["discrete"], replace(CONFIG, target_kl=1e-9))
     assert not all(torch.equal(a, b) for a, b in zip(far, near, strict=True))
+
+
+def test_gae_is_computed_once_an_update_and_never_from_ratios(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import fugu.algos.rows as module
+
+    seen: list[Any] = []
+    compute = module.compute_advantages
+
+    def noted(*args: Any, **named: Any) -> Any:
+        seen.append((args, named, compute(*args, **named).copy()))
+        return seen[-1][2]
+
+    monkeypatch.setattr(module, "compute_advantages", noted)
+    updated(ACTIONS["discrete"], replace(CONFIG, epochs=4, advantage="gae"))
+    assert len(seen) == 1
+    (rewards, values, final, terminated, truncated), named, found = seen[0]
+    assert named["ratios"] is None
+    follow = 0.0
+    for t in reversed(range(HORIZON)):  # as in the paper, and in CleanRL
+        ended, valid = terminated[t] | truncated[t], named["valid"][t]
+        ahead = np.where(terminated[t], 0.0, np.where(truncated[t], final[t], values[t + 1]))
+        delta = rewards[t] + CONFIG.gamma * ahead - values[t]
+        follow = delta + CONFIG.gamma * CONFIG.lambda_ * np.where(ended, 0.0, follow)
+        follow = np.where(valid, follow, 0.0)
+        np.testing.assert_allclose(found[t], follow, rtol=1e-4, atol=1e-5)
+
+
+def test_gae_and_vtrace_learn_differently_from_the_second_minibatch_on() -> None:
+    gae, _ = updated(ACTIONS["discrete"], replace(CONFIG, advantage="gae"))
+    vtrace, _ = updated(ACTIONS["discrete"], replace(CONFIG, advantage="vtrace"))
+    assert not all(torch.equal(a, b) for a, b in zip(gae, vtrace, strict=True))
+    once = replace(CONFIG, epochs=1, minibatches=1)
+    gae, _ = updated(ACTIONS["discrete"], replace(once, advantage="gae"))
+    vtrace, _ = updated(ACTIONS["discrete"], replace(once, advantage="vtrace"))
+    assert all(torch.equal(a, b) for a, b in zip(gae, vtrace, strict=True))
+
+
+@pytest.mark.parametrize(("count", "parts"), [(63, 32), (10, 4), (7, 7), (5, 8), (64, 4)])
+def test_minibatches_of_an_epoch_differ_by_one_segment_at_most(count: int, parts: int) -> None:
+    bounds = PPOConfig(minibatches=parts).bounds(count)
+    sizes = np.diff(bounds)
+    assert bounds[0] == 0
+    assert bounds[-1] == count
+    assert sizes.min() >= 1
+    assert sizes.max() - sizes.min() <= 1
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.8])
+def test_an_epoch_draws_as_many_segments_as_there_are(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    step = PPO._step
+
+    def noted(self: PPO, data: Any, draw: Any, cfg: Any) -> Any:
+        sizes.append(len(draw.chosen))
+        return step(self, data, draw, cfg)
+
+    monkeypatch.setattr(PPO, "_step", noted)
+    updated(ACTIONS["discrete"], replace(CONFIG, epochs=1, minibatches=5, alpha=alpha))
+    assert sum(sizes) == AGENTS
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_minibatches_of_a_single_step_teach_the_actor() -> None:
+    cfg = replace(CONFIG, epochs=1, minibatches=AGENTS * HORIZON, draw="steps")
+    cfg = replace(cfg, value_coefficient=0.0, entropy_coefficient=0.0)
+    before, _ = updated(ACTIONS["discrete"], replace(cfg, clip=0.0, max_gradient_norm=1e-30))
+    after, told = updated(ACTIONS["discrete"], cfg)
+    assert told["policy_loss"] != 0.0
+    assert not all(torch.allclose(a, b, atol=1e-4) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("priorities", ["corrected", "published"])
+def test_published_priorities_weight_the_policy_loss_alone(
+    priorities: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fugu.algos.rows import Rows
+
+    weights: list[Any] = []
+    minibatch = Rows.minibatch
+
+    def noted(self: Rows, draw: Any) -> Any:
+        weights.append(draw.weights.copy())
+        return minibatch(self, draw)
+
+    monkeypatch.setattr(Rows, "minibatch", noted)
+    updated(ACTIONS["discrete"], replace(CONFIG, alpha=0.8, beta=1.0, priorities=priorities))
+    weighted = any((each != 1.0).any() for each in weights)
+    assert weighted == (priorities == "corrected")
+    plain, _ = updated(
+        ACTIONS["discrete"], replace(CONFIG, alpha=0.8, beta=0.0, priorities="published")
+    )
+    full, _ = updated(
+        ACTIONS["discrete"], replace(CONFIG, alpha=0.8, beta=1.0, priorities="published")
+    )
+    assert not all(torch.equal(a, b) for a, b in zip(plain, full, strict=True))
+
+
+def learner_of(cfg: PPOConfig) -> tuple[PPO, AgentGroup]:
+    torch.manual_seed(0)
+    space = group(ACTIONS["discrete"])
+    policy = make_policy(space, PolicyConfig(hidden_size=16))
+    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    return PPO(policy, optimiser, cfg, np.random.default_rng(1)), space
+
+
+@pytest.mark.parametrize(("desired", "factor"), [(1e-9, 1 / 1.5), (1e9, 1.5), (None, 1.0)])
+def test_the_learning_rate_follows_the_measured_kl(desired: float | None, factor: float) -> None:
+    learner, space = learner_of(replace(CONFIG, desired_kl=desired))
+    for expected in (0.01, 0.01 * factor):
+        for parameters in learner.optimiser.param_groups:  # as the schedule sets it every update
+            parameters["lr"] = 0.01
+        found = learner.update(filled(space, learner.policy, None), 0.0)
+        assert found["learning_rate"] == pytest.approx(expected)
+    resumed, _ = learner_of(replace(CONFIG, desired_kl=desired))
+    resumed.load_state_dict(learner.state_dict())
+    assert resumed.update(filled(space, resumed.policy, None), 0.0)["learning_rate"] == (
+        pytest.approx(0.01 * factor**2)
+    )
+
+
+def test_the_adapted_learning_rate_stays_within_bounds() -> None:
+    learner, space = learner_of(replace(CONFIG, desired_kl=1e9))
+    for _ in range(12):
+        learner.optimiser.param_groups[0]["lr"] = 0.01
+        found = learner.update(filled(space, learner.policy, None), 0.0)
+    assert found["learning_rate"] == pytest.approx(0.1)

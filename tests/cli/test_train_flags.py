@@ -31,7 +31,7 @@ def dry(capsys: pytest.CaptureFixture[str]) -> object:
                 section = line.strip("[]") + "."
             else:
                 key, _, value = line.partition(" = ")
-                found[f"{section}{key}"] = value
+                found[f"{section}{key}"] = value.partition("  # ")[0]
         return found
 
     return run
@@ -92,7 +92,7 @@ def test_names_that_python_keeps_and_nothing(dry) -> None:  # type: ignore[no-un
 
 def test_later_layers_win(dry, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """Defaults, the environment's own file, --preset, --config, flags."""
-    plain, own = dry("CartPole-v1"), dry("breakout")
+    plain, own = dry("cartpole"), dry("breakout")
     assert plain["train.total_steps"] == "1000000"
     assert own["train.total_steps"] != plain["train.total_steps"]
     (tmp_path / "my.toml").write_text(
@@ -127,3 +127,18 @@ def test_a_dry_run_finds_what_is_wrong(
     assert main(["train", *args, "--dry-run"]) in (1, 2)
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_a_dry_run_tells_where_each_setting_comes_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("my.toml").write_text("[train]\nepochs = 3\n")
+    line = "train CartPole-v1 --config my.toml --train.gamma 0.9 --preset classic --dry-run"
+    assert main(line.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "gamma = 0.9  # given" in lines
+    assert "epochs = 3  # my.toml" in lines
+    assert "clip = 0.1  # preset classic" in lines
+    assert "total_steps = 100000  # settings of classic_control:CartPole-v1" in lines
+    assert "normalise = True  # observed: observations without images" in lines
+    assert "warmup = 0.0" in lines  # a plain default

@@ -108,7 +108,7 @@ def test_importance_weights_leave_means_as_they_are() -> None:
 
     def mean_of_draws(beta: float) -> float:
         draws = [
-            sample_segments(probabilities, random.random(5), 1, beta=beta, normalise=False)
+            sample_segments(probabilities, random.random(5), 1, beta=beta, correction="draw")
             for _ in range(20_000)
         ]
         return float(np.mean([weights[0] * numbers[rows[0]] for rows, weights in draws]))

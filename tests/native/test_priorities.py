@@ -58,22 +58,40 @@ def test_rows_that_are_not_finite_are_named(use_native: bool) -> None:
 
 @given(seeds, st.integers(1, 80), st.data(), st.sampled_from([0.0, 0.4, 1.0]), st.booleans())
 def test_samples_equal_the_reference_bit_for_bit(
-    seed: int, rows: int, data: st.DataObject, beta: float, normalise: bool
+    seed: int, rows: int, data: st.DataObject, beta: float, inclusion: bool
 ) -> None:
     count = data.draw(st.integers(1, rows))
     random = np.random.default_rng(seed)
     p = random.random(rows) + 1e-9
     p /= p.sum()
     uniforms = random.random(rows).round(1) % 1.0  # with ties
-    arguments: dict[str, Any] = {"beta": beta, "normalise": normalise}
+    arguments: dict[str, Any] = {"beta": beta, "correction": "inclusion" if inclusion else "draw"}
     chosen, weights = sample_segments(p, uniforms, count, **arguments)
     same, same_weights = sample_segments(p, uniforms, count, **arguments, use_native=False)
     assert chosen.tolist() == same.tolist()
     assert weights.tobytes() == same_weights.tobytes()
     assert len(set(chosen.tolist())) == count
-    expected = (rows * p[chosen]) ** -beta
-    expected /= expected.max() if normalise else 1.0
+    keys = np.sort(-np.log1p(-uniforms) / p)
+    threshold = max(keys[count], 1e-12) if count < rows else np.inf
+    shares = rows / count * -np.expm1(-p[chosen] * threshold) if inclusion else rows * p[chosen]
+    expected = shares**-beta
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+@needs_native
+def test_inclusion_weights_are_unbiased_for_every_segment() -> None:
+    random = np.random.default_rng(3)
+    p = np.linspace(0.1, 4.0, 64) ** 2
+    p /= p.sum()
+    totals = {"inclusion": np.zeros(64), "draw": np.zeros(64)}
+    draws = 20_000
+    for _ in range(draws):
+        uniforms = random.random(64)
+        for correction, total in totals.items():
+            chosen, weights = sample_segments(p, uniforms, 16, beta=1.0, correction=correction)
+            total[chosen] += weights * 4 / draws
+    assert totals["inclusion"].reshape(8, 8).mean(1) == pytest.approx(np.ones(8), abs=0.1)
+    assert totals["draw"][-8:].mean() < 0.9  # single-draw weights over-correct large segments
 
 
 def test_equal_keys_go_by_their_rows() -> None:
@@ -120,6 +138,7 @@ def test_out_is_written_in_place() -> None:
         ({"count": 5}, "count: given 5; allowed: 1 to 4"),
         ({"count": 0}, "count: given 0"),
         ({"beta": -1.0}, "beta: given -1.0"),
+        ({"correction": "none"}, "correction: given 'none'"),
         ({"uniforms": np.zeros(3)}, r"uniforms: .*\(4,\)"),
         ({"uniforms": np.ones(4)}, "uniforms: .*out of range"),
         ({"probabilities": np.array([0.5, 0.5, 0.0, 0.0])}, "probabilities: .*not positive"),

@@ -1,9 +1,10 @@
 """PPO with V-trace-clipped advantages and prioritised segments: settings, loss, update.
 
-An update reads complete rows of segments. For each minibatch the advantages of all rows are
-computed anew with the ratios that the minibatches before it wrote back, rows are drawn by how much
-is to be learned from them, and the clipped objective takes one step. With `rho_clip` and `c_clip`
-at infinity or ratios at 1 this is GAE; with `alpha` at 0 rows are shuffled and each is used once.
+An update reads complete segments. With `advantage="gae"` their advantages are computed once, as in
+the PPO paper; with `"vtrace"` they are computed again for every minibatch from the ratios that the
+minibatches before it wrote back. Segments are drawn by how much there is to learn from them (with
+`alpha` at 0 they are shuffled and each is used once an epoch), and the clipped objective takes one
+step. The learning rate can follow the measured KL divergence (`desired_kl`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fugu.algos.best_episodes import BestEpisodes
+from fugu.algos.novelty import Novelty
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
 from fugu.algos.rows import Draw, Minibatch, Rows, Signal, Steps, side_by_side
@@ -27,9 +29,11 @@ from fugu.data.segments import Segments
 from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.nets.learning import NativeLearner
 from fugu.policies.policy import Policy
+from fugu.spaces import Layout
 
 Metrics = dict[str, float]
 FEW_ROWS = 16  # of a minibatch: what a few rows saw is much alike
+RATE_STEP, RATE_SCALES = 1.5, (0.01, 10.0)  # of the learning rate that follows desired_kl
 SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")  # of a loss
 
 
@@ -58,6 +62,10 @@ class PPOConfig:
     """Discount of a step."""
     lambda_: float = 0.95
     """Decay of the advantage's trace."""
+    advantage: Literal["gae", "vtrace"] = "vtrace"
+    """How advantages are estimated: `gae`, once per update, as in the PPO paper, CleanRL and
+    Stable-Baselines3; `vtrace`, again for every minibatch with the ratios of the policy as it is by
+    then, clipped by rho_clip and c_clip, as in PufferLib."""
     rho_clip: float = 1.0
     """The most that a ratio weighs a step's own error."""
     c_clip: float = 1.0
@@ -86,13 +94,27 @@ class PPOConfig:
     beta: float = 0.4
     """How far preference is corrected at the start; it grows to 1."""
     priorities: Literal["corrected", "published"] = "corrected"
-    """Importance weights divided by the largest and corrected fully in the end, or as published."""
+    """How preference is corrected: `corrected` weights each segment by its probability of being in
+    the minibatch, in all losses, which is unbiased once beta is 1; `published` as PufferLib does,
+    in the policy's loss alone."""
     target_kl: float | None = None
     """End an update when the policy has gone so far; never if not given."""
+    desired_kl: float | None = None
+    """Adapt the learning rate to the KL divergence of an update's last epoch: it is divided by 1.5
+    above twice this value and multiplied by 1.5 below half of it. None: keep to the schedule."""
+    final_desired_kl: float | None = None
+    """The same at the end of the run, reached linearly; None: as at the start."""
     normalise_rewards: bool = True
     """Whether rewards are counted in units of how much discounted returns vary."""
     reward_clip: float | None = None
     """The most that a reward counts, either way; all of it if not given."""
+    intrinsic: Literal["none", "rnd"] = "none"
+    """Reward added for exploring: `rnd` rewards observations that are new (random network
+    distillation), for tasks whose own rewards are rare."""
+    intrinsic_coef: float = 0.5
+    """Weight of the intrinsic reward at the start; it falls linearly to 0 at `intrinsic_end`."""
+    intrinsic_end: float = 0.5
+    """Share of the run after which there is no intrinsic reward."""
     max_gradient_norm: float = 0.5
     """Gradients are scaled down to this norm."""
     best_episodes: int = 0
@@ -112,6 +134,14 @@ class PPOConfig:
     def parts(self, rows: int) -> int:
         """Minibatches of an epoch of so many rows or steps: none is empty."""
         return min(self.minibatches, rows)
+
+    def bounds(self, rows: int) -> NDArray[np.int64]:
+        """Return where each minibatch of an epoch begins and the last ends; sizes differ by 1.
+
+        >>> PPOConfig(minibatches=4).bounds(10).tolist()
+        [0, 2, 5, 7, 10]
+        """
+        return np.arange(self.parts(rows) + 1) * rows // max(1, self.parts(rows))
 
     def optimiser_steps(self, rows: int) -> int:
         """Minibatches of an update of so many rows or steps."""
@@ -167,6 +197,7 @@ class PPO:
         random: Draws the rows of minibatches.
         ranks: Who learn together; each has rows of its own, and all take the same steps.
         core: What computes gradients in place of torch; torch does, if there is none.
+        layout: The layout of stored observations; needed for intrinsic rewards alone.
     """
 
     def __init__(
@@ -177,11 +208,18 @@ class PPO:
         random: np.random.Generator,
         ranks: Ranks = ALONE,
         core: NativeLearner | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
         self._ranks, self.core = ranks, core
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self._best = BestEpisodes(cfg.best_episodes)
+        self._novelty = None
+        if cfg.intrinsic == "rnd":
+            if layout is None:
+                raise UsageError("layout: given nothing; intrinsic rewards need one.")
+            self._novelty = Novelty(layout, next(policy.parameters()).device)
+        self._rate_scale = 1.0  # factor of the scheduled learning rate; adapts to the measured KL
         if cfg.draw == "steps" and policy.state_size:
             raise UsageError(
                 "train.draw: given 'steps' with a policy that remembers, whose steps belong "
@@ -201,24 +239,27 @@ class PPO:
         cfg, usual = self.cfg, segments.shape.rows
         rows = segments.take() if segments.full or self._ranks.size == 1 else np.arange(0)
         signals = self._signals(segments, rows, reward_divisor)
+        bonus = self._add_novelty(segments, rows, signals[0].numbers, progress)
         steps = cfg.draws_steps(usual, self.policy.state_size)
-        clips, threads = (cfg.rho_clip, cfg.c_clip), self.core.threads if self.core else 0
-        data = (Steps if steps else Rows)(segments, rows, signals, *clips, threads)
+        clips = (cfg.rho_clip, cfg.c_clip) if cfg.advantage == "vtrace" else None
+        threads = self.core.threads if self.core else 0
+        data = (Steps if steps else Rows)(segments, rows, signals, clips, threads)
         usual *= cfg.horizon if steps else 1
         if cfg.best_episodes:
             self._best.offer(segments, rows)
-        if cfg.first_ratios == "measured":
+        if cfg.first_ratios == "measured" and cfg.advantage == "vtrace":
             self._measure(data)
         parts, loss_cfg = cfg.parts(usual), self._loss_config(progress)
-        size = usual // parts
         sums: dict[str, list[float]] = {}
         if self.core is not None:
             self.core.block.show_grads()
+        for parameters in self.optimiser.param_groups:
+            parameters["lr"] *= self._rate_scale
         order = self._random.permutation(data.count)
         for number in range(cfg.optimiser_steps(usual)):
             if cfg.alpha == 0 and number % parts == 0 and number:
                 order = self._random.permutation(data.count)
-            draw = self._draw(data, order, number, size, progress)
+            draw = self._draw(data, order, number % parts, progress)
             metrics = self._step(data, draw, loss_cfg)
             for name, value in metrics.items():
                 sums.setdefault(name, []).append(value)
@@ -226,20 +267,64 @@ class PPO:
                 moved = self._ranks.sum(np.array([metrics["approx_kl"]], np.float64))[0]
                 if moved > cfg.target_kl:
                     break
+        if cfg.desired_kl is not None:
+            final = cfg.desired_kl if cfg.final_desired_kl is None else cfg.final_desired_kl
+            desired = cfg.desired_kl + (final - cfg.desired_kl) * progress
+            self._adapt_rate(sums["approx_kl"][-parts:], desired)
         if self.policy.scales:
             self.policy.note(data.observations())
         segments.release(rows)
         told = {name: sum(values) / len(values) for name, values in sums.items()}
-        return self._ranks.add_up(told) | self._report(data)
+        told = self._ranks.add_up(told) | {"learning_rate": self.optimiser.param_groups[0]["lr"]}
+        return told | bonus | self._report(data)
+
+    def _add_novelty(
+        self,
+        segments: Segments,
+        rows: NDArray[np.int64],
+        rewards: NDArray[np.float32],
+        progress: float,
+    ) -> dict[str, float]:
+        """Add intrinsic rewards to `rewards` `[horizon, segments]`; return their metrics."""
+        cfg = self.cfg
+        weight = cfg.intrinsic_coef * max(0.0, 1.0 - progress / cfg.intrinsic_end)
+        if self._novelty is None or not weight or not len(rows):
+            return {}
+        seen = segments.observations.read(rows).flatten(0, 1)
+        found = self._novelty.rewards(seen).reshape(len(rows), -1).T
+        valid = segments.valid[:, rows]
+        rewards += np.where(valid, np.float32(weight) * found, 0.0)
+        flat = torch.from_numpy(valid.T.ravel())
+        error = self._novelty.learn(seen[flat], self._random)
+        return {"intrinsic_reward": float(found[valid].mean()), "prediction_error": error}
+
+    def _adapt_rate(self, divergences: list[float], desired: float) -> None:
+        """Scale the next update's learning rate by the KL divergence of the last epoch."""
+        share = np.array([sum(divergences) / len(divergences)], np.float64)
+        measured = float(self._ranks.sum(share)[0])
+        if measured > 2.0 * desired:
+            self._rate_scale /= RATE_STEP
+        elif measured < desired / 2.0:
+            self._rate_scale *= RATE_STEP
+        self._rate_scale = min(max(self._rate_scale, RATE_SCALES[0]), RATE_SCALES[1])
 
     def state_dict(self) -> dict[str, Any]:
-        """What PPO remembers beside the policy and the optimiser: the best episodes."""
-        return {f"best.{name}": value for name, value in self._best.state_dict().items()}
+        """Return what PPO needs besides the policy and the optimiser to resume exactly."""
+        best = {f"best.{name}": value for name, value in self._best.state_dict().items()}
+        scale = {} if self.cfg.desired_kl is None else {"rate_scale": np.array(self._rate_scale)}
+        novelty = {} if self._novelty is None else self._novelty.state_dict()
+        return best | scale | {f"novelty.{name}": value for name, value in novelty.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
-        best = {k.removeprefix("best."): v for k, v in state.items() if k.startswith("best.")}
-        self._best.load_state_dict(best)
+
+        def under(prefix: str) -> dict[str, Any]:
+            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+        self._best.load_state_dict(under("best."))
+        if self._novelty is not None:
+            self._novelty.load_state_dict(under("novelty."))
+        self._rate_scale = float(state.get("rate_scale", 1.0))
 
     # ------------------------------------------------------------------ what derived ones change
 
@@ -295,15 +380,18 @@ class PPO:
     def _rows_at_once(self, data: Rows) -> int:
         return max(1, (self.cfg.microbatch or data.steps_at_once) // data.length)
 
-    def _draw(
-        self, data: Rows, order: NDArray[np.int64], number: int, size: int, progress: float
-    ) -> Draw:
-        """The rows of a minibatch."""
+    def _draw(self, data: Rows, order: NDArray[np.int64], number: int, progress: float) -> Draw:
+        """Draw the given minibatch of an epoch."""
         advantages = data.advantages(data.ratios)
-        chosen, weights = self._choose(advantages, data, order, number, size, progress)
+        chosen, weights = self._choose(advantages, data, order, number, progress)
         valid = None if data.whole else data.valid.take(chosen, -1)
         merits = self._weigh(advantages.take(chosen, -1), valid)
         count = merits.size if valid is None else int(valid.sum())
+        if self.cfg.normalise_advantages and self._ranks.sum(np.array([count], np.float64))[0] < 2:
+            # A single number has no deviation of its own: scale it by those of the whole update.
+            merits = self._weigh(advantages, None if data.whole else data.valid).take(chosen, -1)
+        if self.cfg.priorities == "published":  # PufferLib weights the policy's loss alone
+            merits, weights = merits * weights, np.ones_like(weights)
         return Draw(chosen, weights, merits, advantages, count)
 
     def _choose(
@@ -312,15 +400,12 @@ class PPO:
         data: Rows,
         order: NDArray[np.int64],
         number: int,
-        size: int,
         progress: float,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Which rows, and how much each weighs."""
-        cfg = self.cfg
-        if cfg.alpha == 0:
-            parts = max(1, cfg.parts(len(order)))
-            first = number % parts * size
-            last = len(order) if number % parts == parts - 1 else first + size
+        """Choose a minibatch's segments or steps, and the weight of each."""
+        cfg, bounds = self.cfg, self.cfg.bounds(len(order))
+        first, last = bounds[number : number + 2] if len(order) else (0, 0)
+        if cfg.alpha == 0 or not len(order):
             chosen = order[first:last]
             return chosen, np.ones(len(chosen), np.float32)
         corrected = cfg.priorities == "corrected"
@@ -328,17 +413,15 @@ class PPO:
         growth = progress if corrected else cfg.alpha * progress
         beta = cfg.beta + (1 - cfg.beta) * growth
         preference = self._preference(advantages, data.valid)
-        chosen, weights, most = order, np.ones(len(order), np.float32), 0.0
-        if len(order):
-            probabilities = segment_probabilities(preference, cfg.alpha, valid=data.valid)
-            uniforms = self._random.random(len(order))
-            chosen, weights = sample_segments(
-                probabilities, uniforms, size, beta=beta, normalise=corrected
-            )
-            most = float((len(order) * probabilities[chosen].min()) ** -beta)
-        if corrected:  # by the largest weight of all ranks
-            weights *= np.float32(most / self._ranks.largest(most))
-        return chosen, weights
+        probabilities = segment_probabilities(preference, cfg.alpha, valid=data.valid)
+        uniforms, size = self._random.random(len(order)), int(last - first)
+        return sample_segments(
+            probabilities,
+            uniforms,
+            size,
+            beta=beta,
+            correction="inclusion" if corrected else "draw",
+        )
 
     def _loss_config(self, progress: float) -> PpoLossConfig:
         """Settings of the loss, of which the weight of entropy changes while a run goes on."""

@@ -87,8 +87,7 @@ class Rows:
         segments: Whose.
         rows: Which; all of them are complete.
         signals: Of the critics.
-        rho_clip: The most that a ratio weighs a step's own error.
-        c_clip: The most that a ratio weighs the trace.
+        clips: V-trace's rho_clip and c_clip; None: GAE, whose ratios are 1 throughout.
         threads: That may compute advantages; 0: as many as cores.
 
     Attributes:
@@ -103,12 +102,12 @@ class Rows:
         segments: Segments,
         rows: NDArray[np.int64],
         signals: list[Signal],
-        rho_clip: float,
-        c_clip: float,
+        clips: tuple[float, float] | None,
         threads: int = 0,
     ) -> None:
         self.segments, self._rows, self._signals = segments, rows, signals
-        self._rho_clip, self._c_clip, self._threads = rho_clip, c_clip, threads
+        self._clips, self._threads = clips, threads
+        self._gae: NDArray[np.float32] | None = None
         own = side_by_side(rows)  # nothing is copied then
         self._valid = segments.valid[:, own]
         self._values = segments.values[: len(signals), :, own]
@@ -142,7 +141,20 @@ class Rows:
         return max(1, min(MOST_STEPS, MOST_BYTES // max(1, seen)))
 
     def advantages(self, ratios: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Of all rows for each critic, with these ratios: `[critics, horizon, rows]`."""
+        """Return the advantages of every segment, `[critics, horizon, rows]`.
+
+        Args:
+            ratios: Probability ratios for V-trace `[horizon, rows]`; GAE does not look at them.
+        """
+        if self._clips is not None:
+            return self._advantages(ratios, *self._clips)
+        if self._gae is None:  # the same for every minibatch of the update
+            self._gae = self._advantages(None, 1.0, 1.0)
+        return self._gae
+
+    def _advantages(
+        self, ratios: NDArray[np.float32] | None, rho_clip: float, c_clip: float
+    ) -> NDArray[np.float32]:
         out = np.empty((self.critics, *self._valid.shape), np.float32)
         for i, signal in enumerate(self._signals):
             compute_advantages(
@@ -153,9 +165,9 @@ class Rows:
                 self._truncations,
                 gamma=signal.gamma,
                 lambda_=signal.lambda_,
-                rho_clip=self._rho_clip,
-                c_clip=self._c_clip,
-                ratios=ratios.reshape(self._valid.shape),
+                rho_clip=rho_clip,
+                c_clip=c_clip,
+                ratios=None if ratios is None else ratios.reshape(self._valid.shape),
                 valid=self._valid,
                 out=out[i],
                 threads=self._threads,

@@ -38,10 +38,11 @@ the path of a native environment; fugu envs lists them.
   --requeue          when SIGTERM or SIGUSR1 comes, save, have SLURM queue the job again (if it is
                      one) and end with status 75; goes on as --resume auto does
   --env.KEY VALUE    an argument of the environment
-  --dry-run          print all settings and end
+  --dry-run          print all settings, where each comes from, and end
   --quiet            no dashboard
 
-Later ones win: defaults, the environment's own file, preset, file, flags."""
+Later ones win: defaults, what is observed of the environment (its spaces and number of agents), its
+own file or its family's recipe, preset, file, flags."""
 RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FOLDER] [--quiet]
 
 Go on with a run (its name, the beginning of it, its folder, or latest) from its last checkpoint,
@@ -100,7 +101,7 @@ class Train:
 
     def run(self) -> int:
         """Train; 0 if it went to the end."""
-        from fugu.training.config import resolve_config
+        from fugu.training.config import config_layers, read_config, sources_of
 
         if self.seeds < 1:
             raise UsageError(f"seeds: given {self.seeds}; allowed: 1 or more.")
@@ -109,9 +110,10 @@ class Train:
                 f"resume: given {self.resume!r}; allowed: auto. A run by its name: fugu resume."
             )
         files = () if self.config is None else (self.config,)
-        cfg = resolve_config(self.env, preset=self.preset, files=files, overrides=self.tree)
+        layers = config_layers(self.env, preset=self.preset, files=files, overrides=self.tree)
+        cfg = read_config(merge(*(layer.tree for layer in layers)))
         if self.dry_run:
-            self._show(cfg)
+            self._show(cfg, sources_of(layers))
             return 0
         if self.seeds > 1:
             return self._train_seeds(cfg)
@@ -179,8 +181,8 @@ class Train:
     def _train_seed(self, seed: int, name: str) -> Result:
         return self._train(merge(self.tree, {"seed": seed, "run": {"name": name}}))
 
-    def _show(self, cfg: Config) -> None:
-        """What would be used; what is wrong with names of environments and runs is said too."""
+    def _show(self, cfg: Config, sources: dict[str, str]) -> None:
+        """Print all settings and where each comes from; check names of environments and runs."""
         from fugu.envs.resolve import resolve
         from fugu.store.run import Run
 
@@ -189,7 +191,7 @@ class Train:
             print(f"init_from = {str(Run.open(self.init_from, cfg.run.folder).folder)!r}")
         if self.seeds > 1:
             print(f"seeds = {self.seeds}")
-        _show_settings(to_tree(cfg))
+        _show_settings(to_tree(cfg), sources)
 
 
 @dataclass(frozen=True)
@@ -274,10 +276,13 @@ def report(result: Result) -> None:
         print(f"go on with: fugu resume {result.run.name}", file=sys.stderr)
 
 
-def _show_settings(tree: Tree, place: str = "") -> None:
+def _show_settings(tree: Tree, sources: dict[str, str], place: str = "") -> None:
+    """Print settings as TOML, with the source of each that is not a plain default."""
     for key, value in tree.items():
         if isinstance(value, dict) and value and key != "env_kwargs":
             print(f"[{place}{key}]")
-            _show_settings(value, f"{place}{key}.")
-        else:
-            print(f"{key} = {str(value)!r}" if isinstance(value, Path) else f"{key} = {value!r}")
+            _show_settings(value, sources, f"{place}{key}.")
+            continue
+        line = f"{key} = {str(value)!r}" if isinstance(value, Path) else f"{key} = {value!r}"
+        source = sources.get(f"{place}{key}")
+        print(line if source is None else f"{line}  # {source}")

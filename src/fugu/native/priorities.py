@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ if native.available:
     from fugu import _native
 
 Flags = NDArray[np.bool_] | NDArray[np.uint8]
+Correction = Literal["inclusion", "draw"]
 EPSILON = 1e-6
 """What every weight has at least, so that no row is out of reach."""
 
@@ -72,7 +73,7 @@ def sample_segments(
     count: int,
     *,
     beta: float,
-    normalise: bool = False,
+    correction: Correction = "inclusion",
     out: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None,
     use_native: bool = True,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -87,17 +88,24 @@ def sample_segments(
         probabilities: Of all rows, above 0. [rows]
         uniforms: A random number from [0, 1) for every row. [rows]
         count: How many rows to draw.
-        beta: The weights are (rows * probability)^-beta: 0 corrects nothing, 1 everything.
-        normalise: Divide the weights by the largest of them.
+        beta: How far weights correct for preference: 0 corrects nothing, 1 everything.
+        correction: What weights correct for. `inclusion`: the probability pi of being among the
+            rows drawn, given the lowest key that was not (Cohen and Kaplan 2007); weights are
+            (rows / count * pi)^-beta, and a weighted mean with beta 1 is unbiased. `draw`: the
+            probability of a single draw; weights are (rows * probability)^-beta, as in PufferLib.
         out: Where to write the rows and the weights. [count]
         use_native: False: the slow reference. Both give the same bits.
 
     Raises:
         UsageError: If a shape, a dtype or a number will not do.
 
-    >>> rows, weights = sample_segments(np.array([0.2, 0.8]), np.array([0.5, 0.5]), 1, beta=1.0)
+    >>> p, uniforms = np.array([0.2, 0.8]), np.array([0.5, 0.5])
+    >>> rows, weights = sample_segments(p, uniforms, 1, beta=1.0, correction="draw")
     >>> rows.tolist(), weights.tolist()
     ([1], [0.625])
+    >>> rows, weights = sample_segments(p, uniforms, 1, beta=1.0)
+    >>> rows.tolist(), round(float(weights[0]), 3)
+    ([1], 0.533)
     """
     if not isinstance(probabilities, np.ndarray) or probabilities.ndim != 1:
         raise refuse("probabilities", describe(probabilities), "a float64 array [rows]")
@@ -106,6 +114,8 @@ def sample_segments(
         raise refuse("count", f"{count}", f"1 to {shape[0]}, the number of rows")
     if not 0.0 <= beta < np.inf:
         raise refuse("beta", f"{beta}", "0 or more")
+    if correction not in ("inclusion", "draw"):
+        raise refuse("correction", f"{correction!r}", "'inclusion' or 'draw'")
     probabilities = np.ascontiguousarray(take("probabilities", probabilities, np.float64, shape))
     uniforms = np.ascontiguousarray(take("uniforms", uniforms, np.float64, shape))
     if not (probabilities.min() > 0.0 and probabilities.max() < np.inf):
@@ -118,7 +128,7 @@ def sample_segments(
     compute = segments_reference
     if native.available and use_native:
         compute = _native.sample_segments
-    compute(probabilities, uniforms, float(beta), normalise, rows, weights)
+    compute(probabilities, uniforms, float(beta), correction == "inclusion", rows, weights)
     return rows, weights
 
 

@@ -45,20 +45,25 @@ def segments_reference(
     probabilities: NDArray[np.float64],
     uniforms: NDArray[np.float64],
     beta: float,
-    normalise: bool,
+    inclusion: bool,
     out: NDArray[np.int64],
     weights: NDArray[np.float32],
     /,
 ) -> None:
-    """Write the rows of the lowest keys -log(1 - u) / P, and their weights (N P)^-beta."""
-    rows = len(probabilities)
-    keys = [
+    """Write the rows of the lowest keys -log(1 - u) / P, and their weights.
+
+    Weights are (N / k * pi)^-beta with pi = 1 - exp(-P * threshold), the threshold being the lowest
+    key that was not drawn, or (N P)^-beta if `inclusion` is false.
+    """
+    rows, count = len(probabilities), len(out)
+    keys = sorted(
         (-math.log1p(-float(u)) / float(p), row)
         for row, (u, p) in enumerate(zip(uniforms, probabilities, strict=True))
-    ]
-    chosen = [row for _, row in sorted(keys)[: len(out)]]
-    exact = [math.pow(rows * float(probabilities[row]), -beta) for row in chosen]
-    most = max(exact)
-    for i, row in enumerate(chosen):
+    )
+    threshold = max(keys[count][0], 1e-12) if count < rows else math.inf
+    for i, (_, row) in enumerate(keys[:count]):
+        share = rows * float(probabilities[row])
+        if inclusion:
+            share = rows / count * -math.expm1(-float(probabilities[row]) * threshold)
         out[i] = row
-        weights[i] = exact[i] / most if normalise else exact[i]
+        weights[i] = math.pow(share, -beta)

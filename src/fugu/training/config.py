@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -21,11 +23,14 @@ from fugu.core.config import Tree, from_tree, merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.envs import suite
 from fugu.envs.contract import AgentGroup
-from fugu.envs.recipes import find_recipe
+from fugu.envs.recipes import find_recipe, recipe_name
 from fugu.policies.central import make_player
 from fugu.policies.config import PolicyConfig
 from fugu.policies.decision_transformer import DecisionTransformerPolicyConfig
 from fugu.policies.policy import Policy
+from fugu.training.defaults import choose, observe
+
+log = logging.getLogger("fugu")
 
 PRESETS: dict[str, Tree] = {
     **DREAMER_PRESETS,
@@ -394,24 +399,103 @@ def read_config(tree: Tree) -> Config:
     return from_tree(CONFIGS[algo], tree)
 
 
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one source; later layers win over earlier ones.
+
+    Attributes:
+        source: Where they come from, as `fugu train --dry-run` prints it.
+        tree: The settings.
+    """
+
+    source: str
+    tree: Tree
+
+
 def resolve_config(
     env: str,
     *,
     preset: str | None = None,
     files: tuple[str | Path, ...] = (),
     overrides: Tree | None = None,
+    factory: Callable[..., Any] | None = None,
 ) -> Config:
-    """The settings of a run: defaults < the environment's own < preset < files < overrides."""
+    """Return the settings of a run; see `config_layers` for which of them win."""
+    layers = config_layers(env, preset=preset, files=files, overrides=overrides, factory=factory)
+    return read_config(merge(*(layer.tree for layer in layers)))
+
+
+def config_layers(
+    env: str,
+    *,
+    preset: str | None = None,
+    files: tuple[str | Path, ...] = (),
+    overrides: Tree | None = None,
+    factory: Callable[..., Any] | None = None,
+) -> list[Layer]:
+    """Return all settings that are not plain defaults, by where they come from.
+
+    In the order in which later ones win: what is observed of the environment (see
+    `fugu.training.defaults`), its own file or its recipe's, the preset, files, overrides.
+
+    Args:
+        env: The name of the environment; a plain Gymnasium id means its family's recipe.
+        preset: The name of a preset.
+        files: TOML files.
+        overrides: Settings that were given one by one.
+        factory: Makes the environment, if it has no name.
+    """
     if preset is not None and preset not in PRESETS:
         raise UsageError(f"preset: given {preset!r}; allowed: {', '.join(PRESETS)}.")
-    given = merge(PRESETS[preset] if preset else {}, *map(read_toml, files), overrides or {})
+    env = env if factory else recipe_name(env)
+    given = [Layer(f"preset {preset}", PRESETS[preset])] if preset else []
+    given += [Layer(str(path), read_toml(path)) for path in files]
+    given += [Layer("given", overrides or {}), Layer("given", {"env": env})]
+    tree = merge(*(layer.tree for layer in given))
     hints = env_settings(env)
     in_league = hints.pop("league", {})  # what else holds there, such as a second agent
-    league = given.get("league")
+    league = tree.get("league")
     if isinstance(league, dict) and str(league.get("enabled", False)).lower() == "true":
         hints = merge(hints, in_league)
-    algo = str(given.get("algo", hints.get("algo", "ppo")))
-    return read_config(merge(_known(hints, CONFIGS.get(algo, Config)), given, {"env": env}))
+    algo = str(tree.get("algo", hints.get("algo", "ppo")))
+    kind = CONFIGS.get(algo, Config)
+    own = Layer(f"settings of {env}", _known(hints, kind))
+    observed = _observed(factory or env, merge(own.tree, tree)) if algo == "ppo" else []
+    return [*observed, own, *given]
+
+
+def sources_of(layers: list[Layer]) -> dict[str, str]:
+    """Return where each setting comes from, by its dotted name; what is not named is a default.
+
+    >>> sources_of([Layer("a", {"train": {"gamma": 1}}), Layer("b", {"train": {"gamma": 2}})])
+    {'train.gamma': 'b'}
+    """
+    found: dict[str, str] = {}
+
+    def walk(tree: Tree, place: str, source: str) -> None:
+        for key, value in tree.items():
+            name = f"{place}{key}".replace("-", "_")
+            if isinstance(value, dict) and name != "env_kwargs":
+                walk(value, f"{name}.", source)
+            else:
+                found[name] = source
+
+    for layer in layers:
+        walk(layer.tree, "", layer.source)
+    return found
+
+
+def _observed(env: str | Callable[..., Any], tree: Tree) -> list[Layer]:
+    """Settings that follow from what can be seen of an environment."""
+    kwargs = tree.get("env_kwargs", {})
+    core = tree.get("policy", {}).get("core", "none")
+    try:
+        facts = observe(env, kwargs, recurrent=core != "none")
+    except Exception:  # whoever makes it to train says what is wrong
+        log.debug("%s could not be observed", env, exc_info=True)
+        return []
+    choices = [] if facts is None else choose(facts)
+    return [Layer(f"observed: {choice.reason}", choice.settings) for choice in choices]
 
 
 def _known(hints: Tree, kind: type[Config]) -> Tree:
@@ -430,8 +514,17 @@ def _known(hints: Tree, kind: type[Config]) -> Tree:
 
 
 def env_settings(env: str) -> Tree:
-    """What an environment's own file says of its training; empty if it has none."""
-    return {key: value for key, value in _env_file(env).items() if key != "sweep"}
+    """Return what an environment's own file or its recipe's says of its training.
+
+    A recipe's table `environments` holds what differs for some of its environments, by their names
+    without the version.
+    """
+    tree = _env_file(env)
+    recipe = None if suite.find(env) else find_recipe(env)
+    name = env.removeprefix(recipe.prefix) if recipe else ""
+    own = tree.get("environments", {}).get(re.sub(r"[-_]v\d+$", "", name), {})
+    plain = {key: value for key, value in tree.items() if key not in ("sweep", "environments")}
+    return merge(plain, own)
 
 
 def env_ranges(env: str) -> Tree:

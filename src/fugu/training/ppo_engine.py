@@ -133,7 +133,8 @@ class PPOEngine:
         core: NativeLearner | None,
     ) -> Learner:
         """What improves the policy of a group, with the native core's help if there is a core."""
-        return PPO(policy, optimiser, self.cfg.train, self._random[1], self.ranks, core)
+        layout = policy.stored(self.stored(group)).observation_layout
+        return PPO(policy, optimiser, self.cfg.train, self._random[1], self.ranks, core, layout)
 
     def stored(self, group: AgentGroup) -> AgentGroup:
         """The group as segments know it: with the rows that its actor is shown."""

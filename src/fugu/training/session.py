@@ -96,7 +96,13 @@ def train(
     ('finished', True)
     """
     files = () if config is None else (config,)
-    cfg = resolve_config(name_of(env), preset=preset, files=files, overrides=sections)
+    cfg = resolve_config(
+        name_of(env),
+        preset=preset,
+        files=files,
+        overrides=sections,
+        factory=env if callable(env) else None,
+    )
     with joined() as ranks:
         parts = Parts(env if callable(env) else None, policy_factory or make_policy, ranks)
         first = ranks.rank == 0

@@ -125,7 +125,7 @@ class Trainer:
         ended = time.perf_counter()
         phases = {"collect": collected - began, "learn": ended - collected}
         rates = (self.steps - steps) / max(ended - began, 1e-9)
-        losses["learning_rate"] = rate
+        losses.setdefault("learning_rate", rate)
         episodes = self.engine.episodes.read(self.ranks)
         cluster = self.vec.cluster()
         return Progress(self.steps, self.updates, rates, phases, losses, episodes, cluster)

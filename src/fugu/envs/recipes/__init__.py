@@ -9,11 +9,12 @@ import importlib
 import pkgutil
 from functools import cache
 
+from fugu.envs import suite
 from fugu.envs.recipes.recipe import Recipe
 
 GROUP = "fugu.recipes"  # entry points of other packages that name a module with a RECIPE
 
-__all__ = ["GROUP", "Recipe", "all_recipes", "find_recipe"]
+__all__ = ["GROUP", "Recipe", "all_recipes", "find_recipe", "recipe_name"]
 
 
 @cache
@@ -35,3 +36,18 @@ def find_recipe(env: str) -> Recipe | None:
     """
     fitting = [recipe for recipe in all_recipes() if recipe.means(env)]
     return max(fitting, key=lambda recipe: len(recipe.prefix), default=None)
+
+
+def recipe_name(env: str) -> str:
+    """Return the name by which a recipe knows a plain Gymnasium id, or the name as it is.
+
+    >>> recipe_name("LunarLander-v3"), recipe_name("MiniGrid-Empty-5x5-v0"), recipe_name("breakout")
+    ('box2d:LunarLander-v3', 'minigrid:Empty-5x5-v0', 'breakout')
+    """
+    if suite.find(env) or find_recipe(env) is not None:
+        return env
+    for recipe in all_recipes():
+        name = recipe.alias(env) if recipe.alias is not None else None
+        if name is not None:
+            return recipe.prefix + name
+    return env

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from fugu.envs.recipes.recipe import Recipe
-from fugu.envs.recipes.registered import newest_of
+from fugu.envs.recipes.registered import alias_of, newest_of
 
 
 def make(name: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
@@ -22,4 +22,5 @@ RECIPE = Recipe(
     extra="box2d",
     make=make,
     names=newest_of("gymnasium", "gymnasium.envs.box2d"),
+    alias=alias_of("gymnasium.envs.box2d"),
 )

@@ -53,6 +53,13 @@ def names() -> list[str]:
     return [*rooms(), *(f"BabyAI-{name}" for name in sentences())]
 
 
+def alias(env: str) -> str | None:
+    """Recognize MiniGrid's and BabyAI's ids, whether the package is imported or not."""
+    if env.startswith("BabyAI-"):
+        return env
+    return env.removeprefix("MiniGrid-") if env.startswith("MiniGrid-") else None
+
+
 RECIPE = Recipe(
     prefix="minigrid:",
     summary="MiniGrid and BabyAI: rooms of cells, keys, doors and goals",
@@ -60,4 +67,5 @@ RECIPE = Recipe(
     extra="minigrid",
     make=make,
     names=names,
+    alias=alias,
 )

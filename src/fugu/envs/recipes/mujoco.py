@@ -9,7 +9,7 @@ import gymnasium
 
 from fugu.envs.recipes.float32 import Float32
 from fugu.envs.recipes.recipe import Recipe
-from fugu.envs.recipes.registered import newest_of
+from fugu.envs.recipes.registered import alias_of, newest_of
 
 log = logging.getLogger("fugu.envs")
 
@@ -39,4 +39,5 @@ RECIPE = Recipe(
     extra="mujoco",
     make=make,
     names=newest_of("gymnasium", "gymnasium.envs.mujoco"),
+    alias=alias_of("gymnasium.envs.mujoco"),
 )

@@ -30,6 +30,8 @@ class Recipe:
         extra: The extra of fugu-rl that brings it.
         make: Called with a name, without the prefix, and the environment's arguments.
         names: All names; without it, any name will do.
+        alias: Called with a plain Gymnasium id: the name by which this recipe knows it, or None.
+            Training such an id uses the recipe.
         default: The name that is meant by the prefix alone, without its mark.
         batch: Called with a name, the number of copies, the threads for them and the environment's
             arguments: copies that step at once. Without `make`, one of them alone is made so too.
@@ -43,6 +45,7 @@ class Recipe:
     extra: str
     make: Callable[..., Any] | None = None
     names: Callable[[], Iterable[str]] | None = None
+    alias: Callable[[str], str | None] | None = None
     default: str = ""
     batch: Callable[..., BatchEnv] | None = None
     draws: bool = True

@@ -37,6 +37,17 @@ def newest_of(module: str, entry_point: str) -> Callable[[], list[str]]:
     return names
 
 
+def alias_of(entry_point: str) -> Callable[[str], str | None]:
+    """Return what recognizes plain ids of one of Gymnasium's own families by their entry point."""
+
+    def alias(env: str) -> str | None:
+        found = newest(env, gymnasium.registry)
+        entry = str(gymnasium.registry[found].entry_point) if found else ""
+        return found if entry.startswith(entry_point) else None
+
+    return alias
+
+
 def register(module: str) -> None:
     """Import a module for what it registers; some talk then."""
     with warnings.catch_warnings(), redirect_stdout(StringIO()):

@@ -1,0 +1,117 @@
+"""Default settings for an environment that nobody tuned, as a function of what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import spaces
+
+from fugu.core.config import Tree, merge
+from fugu.envs.resolve import resolve
+from fugu.policies.features import has_images, make_features
+from fugu.vector import make
+from fugu.vector.making import native_library
+
+BATCH = 2048  # steps per update
+FEW, MANY = 8, 64  # agents that fill it: of one agent each, and of several agents a copy
+
+
+@dataclass(frozen=True)
+class EnvFacts:
+    """What default settings depend on.
+
+    Attributes:
+        num_agents: Agents of one copy.
+        images: Whether an observation has an image.
+        numeric: Whether observations are arrays and categories only: no texts or sequences.
+        continuous: Whether an action has continuous dimensions.
+        recurrent: Whether the policy remembers earlier observations.
+    """
+
+    num_agents: int
+    images: bool
+    numeric: bool
+    continuous: bool
+    recurrent: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Some settings, and the observation that they follow from."""
+
+    reason: str
+    settings: Tree
+
+
+def observe(
+    env: str | Callable[..., Any], env_kwargs: Mapping[str, Any], recurrent: bool = False
+) -> EnvFacts | None:
+    """Make one copy of an environment and look at its spaces; None for native environments."""
+    if native_library(resolve(env, **env_kwargs)) is not None:
+        return None
+    with make(env, 1, backend="serial", env_kwargs=env_kwargs) as vec:
+        groups, agents = vec.groups, vec.num_agents
+    return EnvFacts(
+        agents,
+        images=any(has_images(make_features(group.observation_layout)) for group in groups),
+        numeric=all(_is_numeric(group.observation_layout.space) for group in groups),
+        continuous=any(
+            isinstance(leaf.space, spaces.Box) for g in groups for leaf in g.action_layout.leaves
+        ),
+        recurrent=recurrent,
+    )
+
+
+def _is_numeric(space: Any) -> bool:
+    if isinstance(space, spaces.Dict):
+        return all(map(_is_numeric, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return all(map(_is_numeric, space.spaces))
+    return isinstance(
+        space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    )
+
+
+def choose(facts: EnvFacts) -> list[Choice]:
+    """Return the settings for an environment of this kind, each with its reason.
+
+    >>> facts = EnvFacts(num_agents=1, images=False, numeric=True, continuous=True)
+    >>> [choice.reason for choice in choose(facts)]
+    ['any environment', '1 agent', 'observations without images', 'continuous actions']
+    """
+    if not facts.numeric:
+        return []
+    agents = FEW if facts.num_agents == 1 and not facts.images else MANY
+    copies = max(1, agents // facts.num_agents)
+    horizon = max(16, BATCH // (copies * facts.num_agents))
+    always = {
+        "advantage": "gae",
+        "schedule": "constant",
+        "learning_rate": 3e-4,
+        "desired_kl": 0.02,
+        "final_desired_kl": 0.001,
+        "target_kl": 0.1,
+        "value_loss": "mse",
+    }
+    found = [
+        Choice("any environment", {"train": always}),
+        Choice(
+            f"{facts.num_agents} agent{'s' if facts.num_agents > 1 else ''}",
+            {"vec": {"num_envs": copies}, "train": {"horizon": horizon}},
+        ),
+    ]
+    if not facts.images:
+        learn = {"epochs": 10, "minibatches": 32, "entropy_coefficient": 0.0}
+        look = {"layers": 2, "hidden_size": 64, "activation": "tanh"}
+        look |= {"critic": "own", "normalise": True}
+        found.append(Choice("observations without images", {"train": learn, "policy": look}))
+    if facts.continuous:
+        found.append(Choice("continuous actions", {"train": {"entropy_coefficient": 0.0}}))
+    return found
+
+
+def settings_of(choices: list[Choice]) -> Tree:
+    """Merge choices; later ones win."""
+    return merge(*(choice.settings for choice in choices))
