@@ -7,6 +7,7 @@ import pytest
 
 from fugu.core.errors import UsageError
 from fugu.envs import EpisodeStats
+from fugu.envs.episode_stats import scalars
 
 
 def test_numbers_are_averaged_over_the_steps_that_had_them() -> None:
@@ -26,6 +27,65 @@ def test_each_entry_has_its_reduction(how: str, expected: float) -> None:
     for x in (2, 3, 1):
         stats.add(0, {"x": x})
     assert stats.emit()["x"] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "mean", "total"),
+    [
+        (True, 1.0, 4),
+        (np.True_, 1.0, 4),
+        *((np.dtype(f"{kind}{size}").type(100), 100.0, 400) for kind in "iu" for size in (1, 2, 4)),
+        (np.uint8(200), 200.0, 800),
+        (np.uint64(2**63), 2.0**63, 2**65),
+        (2**63, 2.0**63, 2**65),
+        (np.float16(60_000), 60_000.0, 240_000.0),
+        (np.array(True), 1.0, 4),
+        (np.array(0.5), 0.5, 2.0),
+    ],
+)
+def test_means_and_sums_of_small_types_do_not_overflow(
+    value: object, mean: float, total: float
+) -> None:
+    stats = EpisodeStats(reduce={"total": "sum"})
+    for _ in range(4):
+        stats.add(0, {"mean": value, "total": value})
+    info = stats.emit()
+    assert (info["mean"], info["total"]) == (mean, total)
+    assert type(info["mean"]) is float
+
+
+@pytest.mark.parametrize("kind", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2"])
+def test_means_and_sums_of_arrays_of_small_types_do_not_overflow(kind: str) -> None:
+    largest = 1 if kind == "?" else 100
+    stats = EpisodeStats(reduce={"total": "sum"})
+    for _ in range(1000):
+        values = np.array([0, largest], kind)
+        stats.add(0, {"mean": values, "total": values})
+    info = stats.emit()
+    assert info["mean"].tolist() == [0, largest]
+    assert info["total"].tolist() == [0, 1000 * largest]
+
+
+@pytest.mark.parametrize("how", ["last", "min", "max"])
+@pytest.mark.parametrize("values", [(True, False), (3, 7), (0.5, 1.5)])
+def test_other_reductions_keep_the_type(how: str, values: tuple[float, float]) -> None:
+    stats = EpisodeStats(reduce={"x": how, "array": how})  # type: ignore[dict-item]
+    for value in values:
+        stats.add(0, {"x": value, "array": np.array([value])})
+    info = stats.emit()
+    assert type(info["x"]) is type(values[0])
+    assert info["array"].dtype == np.array([values[0]]).dtype
+
+
+def test_the_success_flag_of_an_episode_is_its_last() -> None:
+    stats = EpisodeStats()
+    for success in (False, False, np.True_):
+        stats.add(0, {"is_success": success})
+    assert stats.emit()["is_success"] is True
+    averaged = EpisodeStats(reduce={"is_success": "mean"})
+    for success in (False, True):
+        averaged.add(0, {"is_success": success})
+    assert averaged.emit()["is_success"] == 0.5
 
 
 def test_arrays_are_kept_and_not_dropped() -> None:
@@ -56,3 +116,8 @@ def test_the_next_episode_begins_empty() -> None:
 def test_an_unknown_reduction_is_refused() -> None:
     with pytest.raises(UsageError, match="given 'median'; allowed: mean, sum"):
         EpisodeStats(reduce={"x": "median"})  # type: ignore[dict-item]
+
+
+def test_the_scalars_of_an_info_are_its_numbers_and_booleans() -> None:
+    info = {"is_success": True, "hit": np.False_, "score": np.uint8(7), "where": "cave"}
+    assert scalars({**info, "board": np.ones(3)}) == {"is_success": 1.0, "hit": 0.0, "score": 7.0}

@@ -16,6 +16,7 @@ from fugu.core.errors import UsageError
 from fugu.envs import suite
 from fugu.envs.contract import AgentGroup
 from fugu.policies import Core, Policy, PolicyConfig, make_policy, unpack
+from fugu.policies.twins import TwinEncoder
 
 CORES = ["none", "lstm", "gru", "mingru", "transformer"]
 OBSERVATION = spaces.Dict(

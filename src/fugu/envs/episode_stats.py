@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -14,9 +15,11 @@ Reduction = Literal["mean", "sum", "last", "min", "max"]
 
 # Told by other means, or of no use once the episode is over.
 _SKIPPED = ("action_mask", "final_info", "final_obs", "final_observation")
+# Gymnasium's success flag says whether the goal is reached now, so an episode's is its last one.
+_DEFAULT_REDUCTIONS: dict[str, Reduction] = {"is_success": "last"}
 _REDUCERS: dict[str, Callable[[Any, Any], Any]] = {
-    "mean": np.add,
-    "sum": np.add,
+    "mean": operator.add,
+    "sum": operator.add,
     "last": lambda _, new: new,
     "min": np.minimum,
     "max": np.maximum,
@@ -27,8 +30,10 @@ class EpisodeStats:
     """Gathers one agent's rewards and infos and emits one info at the end of each episode.
 
     The info holds `episode_return`, `episode_length` and every entry seen on the way, nested ones
-    under `outer/inner`: numbers and arrays of one shape by their `reduce` (the mean over the steps
-    that had them, if none is named), everything else as it was last.
+    under `outer/inner`: numbers, booleans and arrays of one shape by their `reduce`, everything
+    else as it was last. An entry without a reduction is averaged over the steps that had it, except
+    `is_success`, of which the last value counts. Means are float64, and sums are wide enough for
+    any number of steps; "last", "min" and "max" keep the type of the entry.
 
     >>> stats = EpisodeStats(reduce={"score": "last"})
     >>> stats.add(1.0, {"score": 1, "speed": 2.0, "where": "cave"})
@@ -38,7 +43,7 @@ class EpisodeStats:
     """
 
     def __init__(self, reduce: Mapping[str, Reduction] | None = None) -> None:
-        self._reduce = dict(reduce or {})
+        self._reduce = {**_DEFAULT_REDUCTIONS, **(reduce or {})}
         for key, name in self._reduce.items():
             if name not in _REDUCERS:
                 raise UsageError(
@@ -77,12 +82,16 @@ class EpisodeStats:
             if not _is_numeric(value):
                 self._values[key] = value
                 self._counts.pop(key, None)
-            elif key in self._counts and np.shape(self._values[key]) == np.shape(value):
-                reducer = _REDUCERS[self._reduce.get(key, "mean")]
-                self._values[key] = reducer(self._values[key], value)
+                continue
+            reduction = self._reduce.get(key, "mean")
+            value = _copied(value)
+            if reduction in ("mean", "sum"):
+                value = _widened(value)
+            if key in self._counts and np.shape(self._values[key]) == np.shape(value):
+                self._values[key] = _REDUCERS[reduction](self._values[key], value)
                 self._counts[key] += 1
             else:  # new, or of another shape than before
-                self._values[key] = np.array(value) if np.ndim(value) else value
+                self._values[key] = value
                 self._counts[key] = 1
 
     def emit(self) -> Info:
@@ -105,6 +114,19 @@ class EpisodeStats:
         self.__dict__.update(state)
 
 
+def scalars(info: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers and booleans of an episode's info as floats, without arrays and text.
+
+    >>> scalars({"is_success": True, "score": 3, "where": "cave"})
+    {'is_success': 1.0, 'score': 3.0}
+    """
+    return {
+        name: float(value)
+        for name, value in info.items()
+        if _is_numeric(value) and not isinstance(value, np.ndarray)
+    }
+
+
 def _flatten(info: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in info.items():
         if key in _SKIPPED:
@@ -115,7 +137,20 @@ def _flatten(info: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
+def _copied(value: Any) -> Any:
+    """A copy that the environment does not write into; an array without dimensions as a scalar."""
+    return np.array(value)[()] if isinstance(value, np.ndarray) else value
+
+
+def _widened(value: Any) -> Any:
+    """A number or an array in a type that holds sums of it; booleans add up as 0 and 1."""
+    if isinstance(value, np.ndarray):
+        wide = {"f": np.float64, "u": np.uint64}.get(value.dtype.kind, np.int64)
+        return value.astype(wide)
+    return float(value) if isinstance(value, float | np.floating) else int(value)
+
+
 def _is_numeric(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.dtype.kind in "iufb")
-    return isinstance(value, int | float | np.number | np.bool_)
+    return isinstance(value, int | float | np.integer | np.floating | np.bool_)

@@ -360,8 +360,24 @@ class Session:
             env = self._parts.env_of(self.cfg.env)
             emulation = self.cfg.train.emulation
             self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs, **emulation)
-        options: dict[str, Any] = {"seed": self.cfg.seed, "engine": engine_of(self.cfg)}
-        return play(trainer.policies, self._examiner, episodes, **options).to_dict()
+        limit = self.cfg.run.evaluation_max_episode_steps
+        found = play(
+            trainer.policies,
+            self._examiner,
+            episodes,
+            seed=self.cfg.seed,
+            engine=engine_of(self.cfg),
+            max_episode_steps=limit,
+        )
+        if found.cut_off:
+            log.warning(
+                "evaluation: %d of %d episodes did not end within %d steps and were cut off; "
+                "--run.evaluation-max-episode-steps sets the limit",
+                found.cut_off,
+                len(found.returns),
+                limit,
+            )
+        return found.to_dict()
 
     def _end_examiner(self) -> None:
         if self._examiner is not None:
