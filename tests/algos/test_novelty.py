@@ -1,4 +1,4 @@
-"""Intrinsic rewards: new observations are rewarded, known ones less and less, and resume exactly."""
+"""Intrinsic rewards: new observations are rewarded, known ones less, and a run resumes exactly."""
 
 from __future__ import annotations
 

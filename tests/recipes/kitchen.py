@@ -39,6 +39,8 @@ SAMPLES = [
     Sample("minigrid:BabyAI-GoToObj"),
     Sample("crafter", slow=True),
     Sample("box2d:LunarLander"),
+    Sample("classic_control:CartPole"),
+    Sample("toy_text:FrozenLake"),
     Sample("box2d:CarRacing", {"skip": 1}, slow=True),
     Sample("mujoco:HalfCheetah"),
     Sample("velocity:Hopper"),

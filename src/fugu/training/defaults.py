@@ -90,7 +90,9 @@ def choose(facts: EnvFacts) -> list[Choice]:
         "advantage": "gae",
         "schedule": "constant",
         "learning_rate": 3e-4,
-        "desired_kl": 0.01,
+        "desired_kl": 0.02,
+        "final_desired_kl": 0.001,
+        "target_kl": 0.1,
         "value_loss": "mse",
     }
     found = [
