@@ -28,6 +28,7 @@ from fugu.cli.coding_run import CodingRun
 from fugu.cli.flags import field_documents, settings_help
 from fugu.cli.hub import Pull, Push
 from fugu.cli.main import COMMANDS
+from fugu.cli.zoo import ZooEval, ZooList, ZooPlay, ZooPull
 from fugu.training.config import CONFIGS, PRESETS, Config
 
 FOLDER = Path(__file__).parent / "reference"
@@ -55,6 +56,7 @@ KINDS: dict[str, dict[str, str]] = {
         "gallery": "web.md",
         "serve": "serve.md",
         "hub": "hub.md",
+        "zoo": "zoo.md",
     },
     "Speed": {"autotune": "autotune.md", "profile": "training.md#where-the-time-goes"},
     "Programs": {"coding": "coding.md"},
@@ -71,6 +73,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "export": CodingExport,
     },
     "hub": {"push": Push, "pull": Pull},
+    "zoo": {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull},
 }
 TITLES = {
     "decision_transformer": "the Decision Transformer",
