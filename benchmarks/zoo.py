@@ -103,6 +103,13 @@ class Job:
         return self.options.out / self.task.name / f"{prefix}seed_{self.seed}.json"
 
     @property
+    def done(self) -> bool:
+        """Whether there is a result of a training of as many steps."""
+        if not self.result.exists():
+            return False
+        return bool(json.loads(self.result.read_text())["fraction"] == self.options.steps)
+
+    @property
     def policy(self) -> Path:
         """Folder of the trained policy."""
         return self.options.out / self.task.name / f"policy_{self.seed}"
@@ -111,7 +118,8 @@ class Job:
     def work(self) -> Path:
         """Folder of the run while it is trained."""
         prefix = f"{self.options.peer}_" if self.options.peer else ""
-        return self.options.out / "work" / f"{prefix}{self.task.name}_{self.seed}"
+        steps = "" if self.options.steps == 1.0 else f"_{self.options.steps:g}"
+        return self.options.out / "work" / f"{prefix}{self.task.name}_{self.seed}{steps}"
 
     def command(self) -> list[str]:
         """Return the command line of the process."""
@@ -191,7 +199,10 @@ class Runner:
 
     def _train(self, job: Job) -> str:
         """Train and write the result; why there is none, or nothing."""
-        shutil.rmtree(job.policy, ignore_errors=True) if not job.options.peer else None
+        if not job.options.peer:
+            shutil.rmtree(job.policy, ignore_errors=True)
+        if job.options.again:
+            shutil.rmtree(job.work, ignore_errors=True)
         job.work.mkdir(parents=True, exist_ok=True)
         bar = self._progress.add_task(job.label, total=None)
         answer = None
@@ -269,11 +280,9 @@ def publish_all(
     """Copy one policy of each task into the zoo."""
     folder = FOLDER if options.out == OUT else options.out / "published"
     for found in results:
-        judged = [one for one in found.seeds if one["evaluation"] and one["fraction"] == 1.0]
-        if options.out != OUT:
-            judged = [one for one in found.seeds if one["evaluation"]]
+        judged = [one for one in found.seeds if one["evaluation"]]
         if not judged:
-            console.print(f"{found.task.env}: left out: no score of a whole training")
+            console.print(f"{found.task.env}: left out: no score")
             continue
         chosen = choose(judged, choice)
         source = Job(found.task, chosen["seed"], options).policy
@@ -336,9 +345,10 @@ def main(options: ZooOptions) -> int:
             console.print(f"Written: {page}", markup=False)
         return 0
     jobs = [Job(task, seed, options) for seed in options.seeds for task in tasks]
-    due = [job for job in jobs if options.again or not job.result.exists()]
+    due = [job for job in jobs if options.again or not job.done]
     if len(due) < len(jobs):
         console.print(f"{len(jobs) - len(due)} of {len(jobs)} trainings are done already")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # trainings are stopped then, too
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         failed = Runner(progress).run(due, options.jobs)

@@ -252,15 +252,18 @@ def peer_cells(peer: dict[str, Any] | None) -> tuple[str, str]:
     """Return score and seconds of Stable-Baselines3."""
     if peer is None:
         return "-", "-"
-    seconds, jobs = peer["seconds"] / peer["fraction"], peer["jobs"]
+    jobs = f"(jobs: {peer['jobs']})"
     if peer["fraction"] < 1:
-        return "-", f"~{seconds:,.0f} (jobs: {jobs})"
-    return f"{peer['evaluation']['mean_return']:.4g}", f"{seconds:,.0f} (jobs: {jobs})"
+        seconds = peer["seconds"] * peer["total_steps"] / peer["fraction"] / peer["steps"]
+        return "-", f"~{seconds:,.0f} {jobs}"
+    return f"{peer['evaluation']['mean_return']:.4g}", f"{peer['seconds']:,.0f} {jobs}"
 
 
 def draw(found: Found, path: Path) -> None:
     """Draw the median of the seeds and their range."""
     from matplotlib.figure import Figure
+
+    from fugu.track.picture import step_label
 
     curve = joint_curve([one["curve"] for one in found.seeds])
     figure = Figure(figsize=(4.2, 2.6), layout="constrained")
@@ -268,6 +271,7 @@ def draw(found: Found, path: Path) -> None:
     label = f"median and range of {len(found.seeds)} seeds"
     axes.fill_between(curve["steps"], curve["low"], curve["high"], color="#2a9d8f", alpha=0.2, lw=0)
     axes.plot(curve["steps"], curve["median"], color="#2a9d8f", lw=1.5, label=label)
+    axes.xaxis.set_major_formatter(lambda steps, _: step_label(steps))
     if found.task.published is not None:
         text = f"published, tuned: {found.task.published:g}"
         axes.axhline(found.task.published, color="#6c757d", lw=1, ls="--", label=text)

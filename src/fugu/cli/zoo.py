@@ -209,7 +209,7 @@ def _show(policies: list[ZooPolicy]) -> None:
         align: Literal["left", "right"] = (
             "left" if column in ("name", "environment", "note") else "right"
         )
-        table.add_column(column, justify=align, overflow="fold")
+        table.add_column(column, justify=align, no_wrap=column != "note")
     for policy in policies:
         table.add_row(
             policy.name,
