@@ -344,14 +344,24 @@ def main(options: ZooOptions) -> int:
             report(results, page, PICTURES if own else options.out / "pictures", whose)
             console.print(f"Written: {page}", markup=False)
         return 0
-    jobs = [Job(task, seed, options) for seed in options.seeds for task in tasks]
+    return train_all(
+        [Job(task, seed, options) for seed in options.seeds for task in tasks], options
+    )
+
+
+def train_all(jobs: Sequence[Job], options: ZooOptions) -> int:
+    """Run the jobs that have no result yet; the exit status."""
     due = [job for job in jobs if options.again or not job.done]
     if len(due) < len(jobs):
         console.print(f"{len(jobs) - len(due)} of {len(jobs)} trainings are done already")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # trainings are stopped then, too
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        failed = Runner(progress).run(due, options.jobs)
+    try:
+        with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+            failed = Runner(progress).run(due, options.jobs)
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command continues where this one was cut off.")
+        return 130
     if failed:
         console.print(f"failed: {'; '.join(failed)}", markup=False)
     return int(bool(failed))

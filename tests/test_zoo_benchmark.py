@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
+import learned
 import zoo
 from zoo_results import Found, joint_curve, peer_cells, read_results, row, running_mean, share_kept
 from zoo_tasks import SB3, Task, all_tasks
@@ -88,6 +90,18 @@ def test_a_row_marks_collapse_and_scores_above_the_published() -> None:
     assert "**0.20**" in bad
     silent = row(Found(task, [seed(1, 0.0, evaluation=None, kept=None, best=None)], None))
     assert "no episode ended" in silent
+
+
+def test_pages_show_score_command_and_curve() -> None:
+    found = Found(Task("breakout", "native"), [seed(1, 5.0), seed(2, 9.0), seed(3, 1.0)], None)
+    text = "\n".join(learned.section("breakout", "../", {"breakout": found.to_dict()}))
+    assert "`fugu train breakout`: mean return of greedy episodes **5 (1 to 9)**" in text
+    assert "](../images/zoo/breakout.png)" in text
+    assert learned.section("pong", "../", {"breakout": found.to_dict()}) == []
+    table = Found(Task("CartPole-v1", "table", 1000), [seed(1, 5.0)], None).to_dict()
+    assert (
+        learned.command("CartPole-v1", table) == "fugu train CartPole-v1 --train.total-steps 1000"
+    )
 
 
 def test_seconds_of_a_short_training_of_the_peer_are_extrapolated() -> None:
