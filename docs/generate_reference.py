@@ -28,7 +28,11 @@ from fugu.cli.coding_run import CodingRun
 from fugu.cli.flags import field_documents, settings_help
 from fugu.cli.hub import Pull, Push
 from fugu.cli.main import COMMANDS
+<<<<<<< HEAD
 from fugu.core.intervals import allowed_numbers
+=======
+from fugu.cli.zoo import ZooEval, ZooList, ZooPlay, ZooPull
+>>>>>>> zoo
 from fugu.training.config import CONFIGS, PRESETS, Config
 
 FOLDER = Path(__file__).parent / "reference"
@@ -56,6 +60,7 @@ KINDS: dict[str, dict[str, str]] = {
         "gallery": "web.md",
         "serve": "serve.md",
         "hub": "hub.md",
+        "zoo": "zoo.md",
     },
     "Speed": {"autotune": "autotune.md", "profile": "training.md#where-the-time-goes"},
     "Programs": {"coding": "coding.md"},
@@ -72,6 +77,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "export": CodingExport,
     },
     "hub": {"push": Push, "pull": Pull},
+    "zoo": {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull},
 }
 TITLES = {
     "decision_transformer": "the Decision Transformer",

@@ -15,7 +15,7 @@ from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
 from fugu.data.recording import Recorder
 from fugu.policies.policy import Policy, make_policy
-from fugu.store.checkpoint import load_checkpoint, refuses_misfits
+from fugu.store.checkpoint import POLICY_ONLY, Checkpoint, load_checkpoint, refuses_misfits
 from fugu.store.run import Run
 from fugu.track.combine import CombinedSink
 from fugu.track.dashboard import Dashboard
@@ -412,7 +412,7 @@ class Session:
         self._run.prune(self.cfg.run.keep)
 
     def _restore(self, trainer: Trainer) -> int:
-        state = trainer.restore(None if self._run is None else load_checkpoint(_last(self._run)))
+        state = trainer.restore(None if self._run is None else _resumable(self._run))
         with refuses_misfits("this run"):
             self._recent = [(float(n), float(total)) for n, total in state["recent"]]
             self._examined = int(state.get("examined", 0))
@@ -440,6 +440,18 @@ class Session:
     def _mark(self, status: str) -> None:
         if self._run is not None:
             self._run.mark(status)
+
+
+def _resumable(run: Run) -> Checkpoint:
+    """Return the last checkpoint of a run; UsageError if it cannot be resumed."""
+    found = load_checkpoint(_last(run))
+    if found.state.get(POLICY_ONLY):
+        raise UsageError(
+            f"resume: {run.name!r} holds a policy only, without the optimizer and the experience "
+            "that resuming needs. Start a new run from it: "
+            f"fugu train {run.env} --init-from {run.folder}"
+        )
+    return found
 
 
 def _last(run: Run) -> Path:
