@@ -248,15 +248,19 @@ def play(
     greedy: bool = True,
     seed: int = 0,
     engine: PolicyEngine = "auto",
+    max_steps: int = PATIENCE,
 ) -> Evaluation:
-    """Play episodes in a vector of your own; every copy plays as many."""
+    """Play episodes in a vector of your own; every copy plays as many.
+
+    Episodes that have not ended after `max_steps` steps of the vector are left out.
+    """
     quota = -(-episodes // vec.num_envs)
     returns: list[list[float]] = [[] for _ in range(vec.num_envs)]
     lengths: list[list[float]] = [[] for _ in range(vec.num_envs)]
     bills = Bills(vec, quota)
     players = Players(policies, vec, derive(seed, EVALUATION), greedy=greedy, engine=engine)
     vec.async_reset(derive(seed, EVALUATION, 1))
-    for _ in range(PATIENCE):
+    for _ in range(max_steps):
         batch = vec.recv()
         bills.note(batch)
         for env, told in batch.infos.items():
