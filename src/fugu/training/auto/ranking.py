@@ -36,11 +36,7 @@ def recent_return(metrics: Path, steps: int) -> ReturnEstimate | None:
         metrics: The run's `metrics.jsonl`.
         steps: Environment steps so far.
     """
-    updates = []
-    for update in _episodes(metrics):
-        updates.append(update)
-        if update[0] >= steps:
-            break
+    updates = list(_episodes(metrics, steps))
     late = [update for update in updates if update[0] > steps / 2] or updates[-1:]
     if not late:
         return None
@@ -59,12 +55,19 @@ def returns_vary(metrics: Iterable[Path]) -> bool:
     return len(found) != 1
 
 
-def _episodes(metrics: Path) -> Iterable[tuple[float, float, float]]:
-    """Yield the step, the mean return and the number of episodes of each update that has any."""
+def trained_steps(metrics: Path) -> int:
+    """Return the environment steps that a run has trained for."""
+    return max((int(entry["step"] or 0) for entry in read_metrics(metrics)), default=0)
+
+
+def _episodes(metrics: Path, steps: float = math.inf) -> Iterable[tuple[float, float, float]]:
+    """Yield the step, mean return and number of episodes of updates, to the one at `steps`."""
     for entry in read_metrics(metrics):
-        mean, count = entry.get("episode_return"), entry.get("episodes")
+        step, mean, count = (entry.get(name) for name in ("step", "episode_return", "episodes"))
         if mean is not None and count:
-            yield float(entry["step"] or 0), float(mean), float(count)
+            yield float(step or 0), float(mean), float(count)
+        if (step or 0) >= steps:
+            return
 
 
 def rank(scores: Mapping[str, float | None], first: Sequence[str] = ()) -> list[str]:

@@ -23,12 +23,14 @@ class Rung:
     """One comparison of a search.
 
     Attributes:
-        steps: Environment steps that each member had trained for.
+        steps: Environment steps of the rung; members stop after the update that reaches them.
+        trained: Environment steps that each member has trained for.
         returns: Mean return of the recent training episodes, by member; None without episodes.
         kept: The members that continue, best first.
     """
 
     steps: int
+    trained: Mapping[str, int]
     returns: Mapping[str, float | None]
     kept: tuple[str, ...]
 
@@ -60,8 +62,10 @@ class SearchRecord:
     @property
     def trained_steps(self) -> int:
         """Environment steps that all members trained for, up to the last comparison."""
-        reached = {name: rung.steps for rung in self.rungs for name in rung.returns}
-        return sum(reached.values())
+        latest: dict[str, int] = {}
+        for rung in self.rungs:
+            latest |= rung.trained
+        return sum(latest.values())
 
     def with_rung(self, rung: Rung) -> SearchRecord:
         """Return the record with one more comparison."""
@@ -84,7 +88,7 @@ def read_record(run: Run) -> SearchRecord | None:
     try:
         members = tuple(Candidate(**entry) for entry in tree.pop("members"))
         rungs = tuple(
-            Rung(int(entry["steps"]), dict(entry["returns"]), tuple(entry["kept"]))
+            Rung(entry["steps"], entry["trained"], entry["returns"], tuple(entry["kept"]))
             for entry in tree.pop("rungs")
         )
         return SearchRecord(members=members, rungs=rungs, **tree)

@@ -32,6 +32,7 @@ from fugu.training.auto.ranking import (
     rank,
     recent_return,
     returns_vary,
+    trained_steps,
 )
 from fugu.training.auto.record import Rung, SearchRecord, members_folder
 from fugu.training.auto.report import write_curves, write_settings
@@ -45,7 +46,8 @@ from fugu.vector import make
 
 RUNGS = ((8, 4), (4, 2), (2, 2), (1, 2))  # each: the share 1/n of the steps, members kept after it
 EPISODES = 32  # greedy episodes that both finalists play
-EVALUATION_SHARE = 4  # a finalist's evaluation takes at most 1/4 of the steps
+EVALUATION_SHARE = 5  # a finalist's evaluation takes at most 1/5 of the steps
+UPDATES = 4  # of the first rung, at least: so members overshoot it by a quarter at most
 FINAL = 0x6175  # the branch of the seed tree for the episodes of the finalists
 OWN_FILES = ("run.json", "status.json", "config.json")  # those that a promotion does not copy
 
@@ -120,7 +122,8 @@ class Search:
             if interruption := self._train(alive, steps):
                 return interruption
         returns = {name: self._return(name, steps) for name in alive}
-        rung = Rung(steps, returns, self._keep(returns, keep))
+        trained = {name: trained_steps(self._member(name).metrics_path) for name in alive}
+        rung = Rung(steps, trained, returns, self._keep(returns, keep))
         self._record = self._record.with_rung(rung)
         self._record.write(self._run)
         self._drop_checkpoints(rung.kept)
@@ -258,13 +261,13 @@ def new_record(cfg: Config, parts: Parts, init_from: str | None = None) -> Searc
     """Return the record of a search that has not begun.
 
     Raises:
-        UsageError: The first rung would be shorter than one update.
+        UsageError: The first rung would have too few updates to compare members by.
     """
-    batch, first = _steps_per_update(cfg, parts), RUNGS[0][0]
-    if cfg.train.total_steps < first * batch:
+    batch, updates = _steps_per_update(cfg, parts), RUNGS[0][0] * UPDATES
+    if cfg.train.total_steps < updates * batch:
         raise UsageError(
-            f"auto: expected train.total_steps of {first * batch:,} or more, {first} times the "
-            f"{batch:,} steps of one update; got {cfg.train.total_steps:,}."
+            f"auto: expected train.total_steps of {updates * batch:,} or more, {updates} updates "
+            f"of {batch:,} steps; got {cfg.train.total_steps:,}. Train longer, or without --auto."
         )
     return SearchRecord(plain_tree(cfg), tuple(make_members(cfg.train)), init_from=init_from)
 
