@@ -28,11 +28,8 @@ from fugu.cli.coding_run import CodingRun
 from fugu.cli.flags import field_documents, settings_help
 from fugu.cli.hub import Pull, Push
 from fugu.cli.main import COMMANDS
-<<<<<<< HEAD
-from fugu.core.intervals import allowed_numbers
-=======
 from fugu.cli.zoo import ZooEval, ZooList, ZooPlay, ZooPull
->>>>>>> zoo
+from fugu.core.intervals import allowed_numbers
 from fugu.training.config import CONFIGS, PRESETS, Config
 
 FOLDER = Path(__file__).parent / "reference"
