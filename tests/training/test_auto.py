@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from auto_cases import SMALL, STEPS, record_of, search
 from gymnasium import spaces
 
 from fugu import native
@@ -26,35 +27,16 @@ from fugu.training.auto.ranking import (
     recent_return,
     returns_vary,
 )
-from fugu.training.auto.record import SearchRecord, read_record
 from fugu.training.auto.report import describe_choice, rung_table, write_curves
 from fugu.training.config import TrainConfig, read_config
 from fugu.training.evaluate import evaluate
-from fugu.training.session import Result, resume, train
+from fugu.training.session import resume, train
 from fugu.training.trainer import DivergedError
 
 pytestmark = [
     pytest.mark.timeout(200),
     pytest.mark.skipif(not native.available, reason="needs the native extension"),
 ]
-STEPS = 32 * 64  # the fewest that a search takes: 32 updates of 8 copies and 8 steps
-SMALL: dict[str, Any] = {
-    "vec": {"num_envs": 8},
-    "train": {"total_steps": STEPS, "horizon": 8, "epochs": 2},
-    "policy": {"hidden_size": 16},
-}
-
-
-def search(folder: Path, env: Any = "cartpole", **more: Any) -> Result:
-    settings = merge(SMALL, {"run": {"folder": folder, "name": "auto"}})
-    return train(env, auto=True, show=False, seed=3, **{**settings, **more})
-
-
-def record_of(result: Result) -> SearchRecord:
-    assert result.run is not None
-    found = read_record(result.run)
-    assert found is not None
-    return found
 
 
 class ConstantReturn(gymnasium.Env[Any, Any]):
@@ -238,7 +220,8 @@ def test_no_picture_without_matplotlib(tmp_path: Path, monkeypatch: Any) -> None
 def test_constant_returns_add_members_that_explore_and_end_with_the_defaults(
     tmp_path: Path,
 ) -> None:
-    record = record_of(search(tmp_path, ConstantReturn))
+    serial = {"vec": {"num_envs": 8, "backend": "serial"}}
+    record = record_of(search(tmp_path, ConstantReturn, **serial))
     added = [member.name for member in make_curious_members(TrainConfig())]
     assert [member.name for member in record.members[8:]] == added
     assert {*added} <= {*record.rungs[0].kept}, "ties go to members that explore"
