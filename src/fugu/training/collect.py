@@ -127,7 +127,7 @@ class Actor:
         self.segments.earn(
             agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live, costs
         )
-        self.scale.note(agents, rows.rewards, ended, rows.valid)
+        self._note_rewards(agents, waiting, ended, rows.valid)
         cut = rows.truncations & rows.valid & waiting
         if cut.any():
             self.segments.cut(agents[cut], self._values(rows.final[cut], agents[cut]))
@@ -164,6 +164,22 @@ class Actor:
             seen if acting is None else seen[acting],
         )
         return self.policy.distribution.to_rows(samples)
+
+    def _note_rewards(
+        self,
+        agents: NDArray[np.int64],
+        waiting: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        valid: NDArray[np.bool_],
+    ) -> None:
+        """Let the reward scale see the rewards of actions whose rewards are complete now.
+
+        Agents that have not acted (dead, or not yet begun) have none.
+        """
+        complete = waiting & ~self.segments.waiting(agents)
+        if not complete.all():
+            agents, ended, valid = agents[complete], ended[complete], valid[complete]
+        self.scale.note(agents, self.segments.last_rewards(agents), ended, valid)
 
     def _values(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[np.float32]:
         _, values, _ = self.forward(self._tensor(observations), self.states[agents])
