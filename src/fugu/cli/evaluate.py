@@ -111,7 +111,8 @@ class Evaluate:
 def _sentence(found: dict[str, Any]) -> str:
     more = "".join(f", {name} {found[name]:.4g}" for name in found if "mean_cost" in name)
     if "is_success" in found:
-        more += f", success rate {found['is_success']:.1%}"
+        whose = " of the episodes that ended" if found["cut_off"] else ""
+        more += f", success rate {found['is_success']:.1%}{whose}"
     if found["cut_off"]:
         more += f"; {found['cut_off']} did not end and were cut off (--max-episode-steps)"
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,12 @@ _REDUCERS: dict[str, Callable[[Any, Any], Any]] = {
     "last": lambda _, new: new,
     "min": np.minimum,
     "max": np.maximum,
+}
+# Scalar types and what turns them into Python numbers, whose sums cannot overflow.
+_TO_SUM: dict[type, Callable[[Any], int | float]] = {
+    **dict.fromkeys((bool, int, np.bool_), int),
+    **{np.dtype(f"{kind}{size}").type: int for kind in "iu" for size in (1, 2, 4, 8)},
+    **dict.fromkeys((float, np.float16, np.float32, np.float64), float),
 }
 
 
@@ -59,8 +65,7 @@ class EpisodeStats:
     def clear(self) -> None:
         """Forget the episode so far."""
         self._return, self._length = 0.0, 0
-        self._values: dict[str, Any] = {}
-        self._counts: dict[str, int] = {}
+        self._entries: dict[str, _Entry] = {}
 
     def add(self, reward: Any, info: Mapping[str, Any], steps: int = 1) -> None:
         """One step's reward and info; `steps` is 0 for a reward that no action earned."""
@@ -76,42 +81,87 @@ class EpisodeStats:
 
     def note(self, info: Mapping[str, Any]) -> None:
         """An info that no step brought, as that of a reset."""
-        if not isinstance(info, Mapping):
+        if type(info) is not dict and not isinstance(info, Mapping):
             raise EnvError(f"info: given {info!r}; allowed: a dict.")
-        for key, value in _flatten(info):
-            if not _is_numeric(value):
-                self._values[key] = value
-                self._counts.pop(key, None)
+        self._note_all(info, "")
+
+    def _note_all(self, info: Mapping[Any, Any], prefix: str) -> None:
+        entries = self._entries
+        for key, value in info.items():
+            entry = entries.get(f"{prefix}{key}" if prefix else key)
+            if entry is not None and entry.is_sum:  # most entries of most steps
+                to_sum = _TO_SUM.get(type(value))
+                if to_sum is not None:
+                    entry.value += to_sum(value)
+                    entry.count += 1
+                    continue
+            if key in _SKIPPED:
                 continue
-            reduction = self._reduce.get(key, "mean")
-            value = _copied(value)
-            if reduction in ("mean", "sum"):
-                value = _widened(value)
-            if key in self._counts and np.shape(self._values[key]) == np.shape(value):
-                self._values[key] = _REDUCERS[reduction](self._values[key], value)
-                self._counts[key] += 1
-            else:  # new, or of another shape than before
-                self._values[key] = value
-                self._counts[key] = 1
+            if isinstance(value, Mapping):
+                self._note_all(value, f"{prefix}{key}/")
+            else:
+                self._note_entry(f"{prefix}{key}", value)
+
+    def _note_entry(self, key: str, value: Any) -> None:
+        if not _is_numeric(value):
+            self._entries[key] = _Entry(value)
+            return
+        reduction = self._reduce.get(key, "mean")
+        adds = reduction in ("mean", "sum")
+        value = _widened(value) if adds else _copied(value)
+        entry = self._entries.get(key)
+        if entry is not None and entry.count and np.shape(entry.value) == np.shape(value):
+            entry.value = _REDUCERS[reduction](entry.value, value)
+            entry.count += 1
+        else:  # new, or of another shape than before
+            self._entries[key] = _Entry(value, 1, is_sum=adds and np.ndim(value) == 0)
 
     def emit(self) -> Info:
         """The episode's info; the next episode begins empty."""
         info: Info = {"episode_return": self._return, "episode_length": self._length}
-        for key, value in self._values.items():
-            if key in self._counts and self._reduce.get(key, "mean") == "mean":
-                value = value / self._counts[key]
+        for key, entry in self._entries.items():
+            value = entry.value
+            if entry.count and self._reduce.get(key, "mean") == "mean":
+                value = value / entry.count
             info[key] = value.item() if isinstance(value, np.generic) else value
         self.clear()
         return info
 
     def state(self) -> Info:
         """The episode so far, for `set_state`."""
-        names = ("_return", "_length", "_values", "_counts")
-        return {name: getattr(self, name) for name in names}
+        entries = self._entries.items()
+        return {
+            "_return": self._return,
+            "_length": self._length,
+            "_values": {key: entry.value for key, entry in entries},
+            "_counts": {key: entry.count for key, entry in entries if entry.count},
+        }
 
     def set_state(self, state: Info) -> None:
         """Go back to a `state()`."""
-        self.__dict__.update(state)
+        self.clear()
+        self._return, self._length = state["_return"], state["_length"]
+        counts = state["_counts"]
+        for key, value in state["_values"].items():
+            count = counts.get(key, 0)
+            adds = count > 0 and self._reduce.get(key, "mean") in ("mean", "sum")
+            value = _widened(value) if adds else value
+            self._entries[key] = _Entry(value, count, is_sum=adds and np.ndim(value) == 0)
+
+
+class _Entry:
+    """An entry of the infos over the episode so far.
+
+    Attributes:
+        value: Its sum or another reduction of it; of what is not numeric, the last value.
+        count: Steps that had it; 0 if it is not numeric.
+        is_sum: Whether it is the sum of scalars, as a Python number.
+    """
+
+    __slots__ = ("count", "is_sum", "value")
+
+    def __init__(self, value: Any, count: int = 0, *, is_sum: bool = False) -> None:
+        self.value, self.count, self.is_sum = value, count, is_sum
 
 
 def scalars(info: Mapping[str, Any]) -> dict[str, float]:
@@ -127,16 +177,6 @@ def scalars(info: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _flatten(info: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in info.items():
-        if key in _SKIPPED:
-            continue
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _copied(value: Any) -> Any:
     """A copy that the environment does not write into; an array without dimensions as a scalar."""
     return np.array(value)[()] if isinstance(value, np.ndarray) else value
@@ -146,7 +186,9 @@ def _widened(value: Any) -> Any:
     """A number or an array in a type that holds sums of it; booleans add up as 0 and 1."""
     if isinstance(value, np.ndarray):
         wide = {"f": np.float64, "u": np.uint64}.get(value.dtype.kind, np.int64)
-        return value.astype(wide)
+        value = value.astype(wide)[()]
+    if isinstance(value, np.ndarray):
+        return value
     return float(value) if isinstance(value, float | np.floating) else int(value)
 
 
