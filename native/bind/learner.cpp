@@ -132,6 +132,7 @@ public:
         }
         require(tables.samples.shape(2) >= task.heads, "samples");
         task.dims = tables.samples.shape(2) - task.heads;
+        require(task.heads + task.dims > 0, "choices");
         require(task.width + 2 * task.dims == width(0), "choices");
         fill(given.pages, tables, task.heads + task.dims, task.width, task.critics);
         given.rows = places.size(), given.length = merits.shape(0), given.count = ratios.shape(1);

@@ -225,6 +225,13 @@ def test_layers(activation: str, width: int) -> None:
     assert distance(by_core(policy, layout, batch, PpoLossConfig())[0], right[0]) < 1e-5
 
 
+def test_actions_of_nothing_are_refused() -> None:
+    policy, layout = make(VECTOR, spaces.Tuple(()), 1)
+    batch = experience(policy, layout, False)
+    with pytest.raises(ValueError, match="choices"):
+        by_core(policy, layout, batch, PpoLossConfig())
+
+
 @pytest.mark.parametrize("loss", get_args(ValueLoss))
 @pytest.mark.parametrize("critics", [1, 3])
 def test_losses(loss: Any, critics: int) -> None:

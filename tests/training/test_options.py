@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
 import fugu
@@ -224,3 +225,53 @@ def test_normalised_observations_are_saved_with_the_policy(tmp_path: Path) -> No
 def test_offloading_on_a_cpu_changes_nothing() -> None:
     run = partial(fugu.train, "cartpole", show=False, keep=False)
     assert alike(run(train=TINY), run(train={**TINY, "cpu_offload": True}))
+
+
+# ---------------------------------------------------------------------- spaces of nothing
+
+
+class Nothing(gymnasium.Env[Any, Any]):
+    """Ends every episode after one step."""
+
+    def __init__(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 1.0, True, False, {}
+
+
+EMPTY, ONE = spaces.Box(-1, 1, (0,)), spaces.Box(-1, 1, (1,))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "grpo", "dreamer"])
+@pytest.mark.parametrize(
+    ("observation", "action", "message"),
+    [
+        (
+            EMPTY,
+            spaces.Discrete(2),
+            r"^observation space of 'agent': given Box\(.*Box\(0, 1, \(1,\)\)",
+        ),
+        (spaces.Dict(), spaces.Discrete(2), r"^observation space of 'agent': given Dict\(\)"),
+        (ONE, EMPTY, r"^action space of 'agent': given Box\(.*such as Discrete\(1\)"),
+        (ONE, spaces.Tuple(()), r"^action space of 'agent': given Tuple\(\)"),
+    ],
+)
+def test_a_space_without_numbers_is_refused(
+    algo: str, observation: Any, action: Any, message: str
+) -> None:
+    options: dict[str, Any] = {"show": False, "keep": False, "algo": algo}
+    with pytest.raises(UsageError, match=message):
+        fugu.train(lambda: Nothing(observation, action), vec={"backend": "serial"}, **options)
+
+
+def test_a_part_of_an_observation_or_action_may_be_empty() -> None:
+    observation, action = spaces.Dict(a=EMPTY, b=ONE), spaces.Dict(a=EMPTY, b=spaces.Discrete(2))
+    options: dict[str, Any] = {"show": False, "keep": False, "train": {"total_steps": 64}}
+    vec = {"num_envs": 2, "backend": "serial"}
+    result = fugu.train(lambda: Nothing(observation, action), vec=vec, **options)
+    assert result.status == "finished"

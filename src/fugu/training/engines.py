@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 
 import torch
 
+from fugu.core.errors import UsageError
+from fugu.envs.contract import AgentGroup
 from fugu.training.config import Config
 from fugu.training.engine import Engine
 from fugu.training.parts import Parts, PolicyFactory
@@ -37,8 +40,23 @@ def policy_factory(cfg: Config, parts: Parts) -> PolicyFactory:
 
 
 def make_engine(cfg: Config, vec: Vector, device: torch.device, parts: Parts) -> Engine:
-    """The engine of the algorithm that the settings name."""
+    """Return the engine of the algorithm that the settings name."""
+    check_spaces(vec.groups)
     place = LEAGUE if cfg.league.enabled else ENGINES[cfg.algo]
     module, _, name = place.partition(":")
     engine: Engine = getattr(importlib.import_module(module), name)(cfg, vec, device, parts)
     return engine
+
+
+def check_spaces(groups: Sequence[AgentGroup]) -> None:
+    """Raise `UsageError` if the observations or the actions of a group hold no number at all."""
+    for group in groups:
+        spaces = {"observation": group.observation_layout, "action": group.action_layout}
+        for name, layout in spaces.items():
+            if not layout.size:
+                remedy = "Show a constant instead" if name == "observation" else "Add an action"
+                raise UsageError(
+                    f"{name} space of {group.name!r}: given {layout.space}, which holds no number; "
+                    f"allowed: spaces with one number or more. {remedy}, such as "
+                    f"{'Box(0, 1, (1,))' if name == 'observation' else 'Discrete(1)'}."
+                )
