@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout
+from fugu.training.ppo_engine import compile_policy
 
 OBSERVATION = Layout.of(spaces.Box(-9, 9, (3,)))
 DISCRETE = AgentGroup("agent", (0,), OBSERVATION, Layout.of(spaces.Discrete(4)))
@@ -223,6 +225,28 @@ def test_parts_of_a_minibatch_add_up(core: str, group: AgentGroup) -> None:
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     assert told == pytest.approx(same, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_the_reference_stays_behind_if_the_policy_is_compiled(
+    core: str, resumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    cfg, found = GRPOConfig(epochs=2, minibatches=1, beta=0.1), []
+    for compiled in (False, True):
+        learner = make_learner(cfg, core=core)
+        if compiled:
+            compile_policy(learner.policy)
+        for _ in range(3):
+            for team in teams(learner.policy, DISCRETE):
+                learner.offer(team)
+            told = learner.update()
+            if resumed:
+                learner.load_state_dict(learner.state_dict())
+        found.append(told["kl"])
+    assert found[0] > 1e-4
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
 
 
 def test_padding_does_not_change_the_loss() -> None:

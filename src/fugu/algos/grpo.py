@@ -11,7 +11,6 @@ With the defaults this is GRPO (DeepSeekMath). Dr. GRPO is `normalise_std=False`
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +34,7 @@ from fugu.core.intervals import (
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.episodes import Episode, began_alike, pack, unpack
 from fugu.envs.contract import AgentGroup
-from fugu.policies.policy import Policy
+from fugu.policies.policy import Policy, frozen_copy
 from fugu.policies.unpack import torch_dtype
 
 Floats = NDArray[np.float32]
@@ -308,7 +307,7 @@ class GRPO:
         if not counts[0]:
             return told
         if cfg.beta > 0 and self._reference is None:
-            self._reference = copy.deepcopy(self.policy).requires_grad_(False)
+            self._reference = frozen_copy(self.policy)
         steps = Steps(self.policy, teams, cfg) if teams else None
         if steps is not None and self._reference is not None:
             steps.note_reference(self._reference)
@@ -388,7 +387,7 @@ class GRPO:
             if k.startswith("reference.")
         }
         if reference:
-            self._reference = copy.deepcopy(self.policy).requires_grad_(False)
+            self._reference = frozen_copy(self.policy)
             self._reference.load_state_dict(reference)
 
 

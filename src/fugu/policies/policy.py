@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -166,6 +167,21 @@ class Policy(nn.Module):
             log_std = self.log_std.to(params.dtype).expand(*params.shape[:-1], -1)
             params = torch.cat([params, log_std], -1)
         return params, values
+
+
+def frozen_copy(policy: Policy) -> Policy:
+    """Return a copy of a policy that does not learn and shares nothing with it.
+
+    Methods that torch compiled are bound to the module that they were compiled for, and a plain
+    deep copy keeps them: it would compute with the weights of the original. The copy has its own,
+    which are not compiled.
+    """
+    found = copy.deepcopy(policy).requires_grad_(False)
+    for module in found.modules():
+        for name, value in list(vars(module).items()):
+            if hasattr(value, "_torchdynamo_orig_callable"):
+                delattr(module, name)
+    return found
 
 
 def make_policy(
