@@ -230,6 +230,10 @@ def test_parts_of_a_minibatch_add_up(core: str, group: AgentGroup) -> None:
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_the_reference_stays_behind_if_the_policy_is_compiled(
     core: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_the_reference_stays_behind_if_the_policy_is_compiled(
+    core: str, resumed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     cfg, found = GRPOConfig(epochs=2, minibatches=1, beta=0.1), []
@@ -246,6 +250,8 @@ def test_the_reference_stays_behind_if_the_policy_is_compiled(
                 compile_policy(again.policy)
             again.load_state_dict(learner.state_dict())
             learner._reference = again._reference  # as a run that was resumed has it
+            if resumed:
+                learner.load_state_dict(learner.state_dict())
         found.append(told["kl"])
     assert found[0] > 1e-4
     assert found[1] == pytest.approx(found[0], rel=1e-3)
