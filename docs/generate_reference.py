@@ -28,6 +28,8 @@ from fugu.cli.coding_run import CodingRun
 from fugu.cli.flags import field_documents, settings_help
 from fugu.cli.hub import Pull, Push
 from fugu.cli.main import COMMANDS
+from fugu.cli.zoo import ZooEval, ZooList, ZooPlay, ZooPull
+from fugu.core.intervals import allowed_numbers
 from fugu.training.config import CONFIGS, PRESETS, Config
 
 FOLDER = Path(__file__).parent / "reference"
@@ -55,6 +57,7 @@ KINDS: dict[str, dict[str, str]] = {
         "gallery": "web.md",
         "serve": "serve.md",
         "hub": "hub.md",
+        "zoo": "zoo.md",
     },
     "Speed": {"autotune": "autotune.md", "profile": "training.md#where-the-time-goes"},
     "Programs": {"coding": "coding.md"},
@@ -71,6 +74,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "export": CodingExport,
     },
     "hub": {"push": Push, "pull": Pull},
+    "zoo": {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull},
 }
 TITLES = {
     "decision_transformer": "the Decision Transformer",
@@ -259,6 +263,9 @@ def settings_table(section: str, kind: Any) -> list[str]:
     rows = []
     for flag, hint, default, document in parameters(kind, f"{section}."):
         value = "true, false" if hint is bool else words_of(hint)
+        name = flag.removeprefix(f"--{section}.").replace("-", "_")
+        if allowed := allowed_numbers(kind, name) or allowed_numbers(kind, f"{name}_"):  # lambda_
+            value += f", {allowed}"
         told = str(default).lower() if isinstance(default, bool) else shown(default)
         rows.append((f"`{flag}`", told or "none", value, cell(document)))
     return table(("setting", "default", "values", "what"), rows)

@@ -255,7 +255,7 @@ nb::tuple bound_ppo_loss(const Table<const float>& params, const Table<const flo
     task.advantages = data<const float>(advantages, rows);
     task.weights = data<const float>(weights, rows);
     task.ratios = data<float>(ratios, rows);
-    require(value_loss >= 0 && value_loss <= 2, "ppo_loss: no such value loss");
+    require(value_loss >= 0 && value_loss < kValueLosses, "ppo_loss: no such value loss");
     task.value_loss = static_cast<ValueLoss>(value_loss);
     task.clip = clip, task.value_clip = value_clip, task.huber_delta = huber_delta;
     task.value_coefficient = value_coefficient, task.entropy_coefficient = entropy_coefficient;

@@ -145,7 +145,7 @@ public:
         given.merits = data(merits, given.length, given.rows, "merits");
         given.advantages = data(advantages, task.critics, horizon, given.count, "advantages");
         given.ratios = data(ratios, horizon, given.count, "ratios");
-        require(settings.value_loss >= 0 && settings.value_loss <= 2, "value_loss");
+        require(settings.value_loss >= 0 && settings.value_loss < kValueLosses, "value_loss");
         task.value_loss = static_cast<ValueLoss>(settings.value_loss);
         task.clip = settings.clip, task.value_clip = settings.value_clip;
         task.huber_delta = settings.huber_delta, task.normaliser = settings.normaliser;

@@ -21,7 +21,8 @@
 
 namespace fugu {
 
-enum class ValueLoss : uint8_t { Clipped, Huber, Squared };
+enum class ValueLoss : uint8_t { Clipped, Huber, Squared, HuberClipped };
+constexpr int kValueLosses = 4;
 
 struct PpoTask {
     size_t rows = 0, heads = 0, width = 0, dims = 0, critics = 0; // width: the sum of all choices
@@ -212,6 +213,13 @@ struct Slope {
     double loss, by_value;
 };
 
+FUGU_KERNEL_INLINE Slope huber(double error, double delta) {
+    const double size = error < 0.0 ? -error : error;
+    const double bound = error < 0.0 ? -delta : delta;
+    const bool far = size > delta;
+    return {far ? delta * (size - 0.5 * delta) : 0.5 * error * error, far ? bound : error};
+}
+
 // In float64 throughout and in the reference's order, so that ties are the reference's. Between
 // equals, the gradient is half of each.
 template <ValueLoss kind>
@@ -220,16 +228,19 @@ FUGU_KERNEL_INLINE Slope value_loss(double value, double old, double target, dou
     const double error = value - target;
     if constexpr (kind == ValueLoss::Squared)
         return {0.5 * error * error, error};
-    if constexpr (kind == ValueLoss::Huber) {
-        const double size = error < 0.0 ? -error : error;
-        const double bound = error < 0.0 ? -delta : delta;
-        const bool far = size > delta;
-        return {far ? delta * (size - 0.5 * delta) : 0.5 * error * error, far ? bound : error};
-    }
+    if constexpr (kind == ValueLoss::Huber)
+        return huber(error, delta);
     const double change = value - old;
     const bool outside = change < -clip || change > clip;
     const double clamped = change < -clip ? -clip : change > clip ? clip : change;
     const double clipped_error = old + clamped - target;
+    if constexpr (kind == ValueLoss::HuberClipped) {
+        const Slope plain = huber(error, delta), clipped = huber(clipped_error, delta);
+        const double tie = plain.loss == clipped.loss ? 0.5 : 1.0;
+        const double share = plain.loss < clipped.loss ? 0.0 : tie;
+        const double largest = plain.loss < clipped.loss ? clipped.loss : plain.loss;
+        return {largest, plain.by_value * (outside ? share : 1.0)};
+    }
     const double plain = error * error, clipped = clipped_error * clipped_error;
     const double share = plain == clipped ? 0.5 : plain < clipped ? 0.0 : 1.0;
     const double by_value = error * (outside ? share : 1.0);
@@ -318,6 +329,9 @@ FUGU_KERNEL static bool group_of_rows(const PpoTask& task, Group& group, LaneSum
         break;
     case ValueLoss::Squared:
         critics<ValueLoss::Squared>(task, group, sums);
+        break;
+    case ValueLoss::HuberClipped:
+        critics<ValueLoss::HuberClipped>(task, group, sums);
     }
     gradients(task, group);
     return good;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ RANDOM = np.random.default_rng(1)
 
 
 def make(
-    layers: nn.Module, threads: int = 1, **settings: float
+    layers: nn.Module, threads: int = 1, **settings: Any
 ) -> tuple[Block, nn.Module, BlockAdamW]:
     own = copy.deepcopy(layers)
     block = Block(own)
@@ -38,11 +39,12 @@ def gradients(block: Block) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
-def test_steps_are_torchs(weight_decay: float) -> None:
+@pytest.mark.parametrize(("betas", "eps"), [((0.9, 0.999), 1e-5), ((0.6, 0.9), 1e-2)])
+def test_steps_are_torchs(betas: tuple[float, float], eps: float, weight_decay: float) -> None:
     layers = nn.Sequential(nn.Linear(7, 33), nn.LayerNorm(33), nn.Linear(33, 1))
-    block, _, optimiser = make(layers, weight_decay=weight_decay, eps=1e-5)
+    block, _, optimiser = make(layers, betas=betas, eps=eps, weight_decay=weight_decay)
     peer = torch.optim.AdamW(
-        layers.parameters(), 0.01, eps=1e-5, weight_decay=weight_decay, foreach=False
+        layers.parameters(), 0.01, betas, eps, weight_decay=weight_decay, foreach=False
     )
     for step in range(50):
         block.grads[:] = gradients(block)

@@ -27,12 +27,13 @@ GROUP = AgentGroup("agent", (0,), Layout.of(spaces.Box(-9, 9, (2,))), Layout.of(
 def make_segments(
     rows: list[list[tuple[int, float, bool]]], core: Any = "none", broken: tuple[int, int] = (-1, 0)
 ) -> tuple[Policy, Segments]:
-    """One row for each list of actions, rewards and ends."""
+    """One row for each list of actions, rewards and ends; it begins in the middle of an episode."""
     torch.manual_seed(0)
     policy = make_policy(GROUP, PolicyConfig(hidden_size=16, core=core))
     agents = np.arange(len(rows))
     shape = SegmentShape(len(rows), len(rows), HORIZON, 1, policy.state_size)
     segments, random = Segments(GROUP, shape), np.random.default_rng(1)
+    segments.starts_episode[:] = False
     zeros, yes = np.zeros(len(rows), np.float32), np.ones(len(rows), bool)
     states = np.zeros((len(rows), policy.state_size), np.float32)
     for time in range(HORIZON + 1):
@@ -69,6 +70,14 @@ def test_the_best_whole_episodes_are_kept_and_each_once() -> None:
         best.offer(segments, segments.take())
         assert sorted(kept_by(best)) == [(1.0, (1, 2)), (2.0, (1, 2)), (3.0, (2,))]
         assert best.worst == 1.0
+
+
+def test_an_episode_that_starts_with_its_row_is_kept() -> None:
+    _, segments = make_segments(ROWS)
+    segments.starts_episode[segments.take()] = [True, False]
+    best = BestEpisodes(2)
+    best.offer(segments, segments.take())
+    assert kept_by(best) == [(9.0, (3,)), (3.0, (2,))]
 
 
 def test_of_those_that_began_and_earned_alike_the_shortest_is_kept() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from fugu import native
 from fugu.algos import ppo_loss
-from fugu.algos.ppo_loss import PpoLossConfig, fused_ppo_loss, ppo_loss_reference
+from fugu.algos.ppo_loss import PpoLossConfig, ValueLoss, fused_ppo_loss, ppo_loss_reference
 from fugu.algos.ppo_loss_reference import _evaluate
 from fugu.core.errors import UsageError
 
+VALUE_LOSSES = get_args(ValueLoss)
 needs_native = pytest.mark.skipif(not native.available, reason="the reference serves")
 ROWS = ("samples", "old_log_probs", "advantages", "old_values", "returns", "weights")
 
@@ -125,7 +126,7 @@ cases = st.builds(
     dead=st.sampled_from([0.0, 0.3, 1.0]),
     critics=st.integers(0, 3),
     clip=st.sampled_from([0.0, 0.1, 0.2]),
-    value_loss=st.sampled_from(["clipped", "huber", "mse"]),
+    value_loss=st.sampled_from(VALUE_LOSSES),
     value_clip=st.sampled_from([0.0, 0.2, 0.5]),
     huber_delta=st.sampled_from([0.3, 1.0]),
     value_coefficient=st.sampled_from([0.0, 0.5, 2.0]),
@@ -142,7 +143,7 @@ def test_gradients_are_those_of_float64_autograd(case: Case) -> None:
 
 @needs_native
 @pytest.mark.parametrize("continuous", [1, 6])
-@pytest.mark.parametrize("value_loss", ["clipped", "huber", "mse"])
+@pytest.mark.parametrize("value_loss", VALUE_LOSSES)
 def test_continuous_alone(continuous: int, value_loss: str) -> None:
     compare(make(3, 77, [], continuous, value_loss=value_loss))
 
@@ -226,6 +227,23 @@ def test_ties_of_the_clipped_value_loss() -> None:
     case.rest |= {"weights": torch.ones(6), "normaliser": 1.0}
     compare(case)
     assert case.run()[4].tolist() == [-0.5, -0.75, -1.25, 0.125, -0.125, 0.0]
+
+
+@needs_native
+def test_the_clipped_huber_loss_is_the_larger_of_two() -> None:
+    case = make(7, 6, [2], value_loss="huber_clipped", value_clip=0.25, huber_delta=0.125)
+    case.values = torch.tensor([0.5, 0.25, -0.25, 0.75, -0.75, 0.75])
+    case.rest["old_values"] = torch.tensor([0.5, 0.0, 0.0, 0.0, 0.0, 0.0])
+    case.rest["returns"] = torch.tensor([1.0, 1.0, 1.0, 0.5, -0.5, 1.0])
+    case.rest |= {"weights": torch.ones(6), "normaliser": 1.0}
+    case.cfg = dataclasses.replace(case.cfg, value_coefficient=1.0)
+    compare(case)
+    errors = [0.5, 0.75, 1.25, 0.25, 0.25, 0.75]  # the larger ones, all beyond delta
+    expected = sum(0.125 * (error - 0.0625) for error in errors)
+    for loss in (fused_ppo_loss, ppo_loss_reference):
+        found = case.run(loss)
+        assert found[2]["value_loss"].item() == pytest.approx(expected)
+        assert found[4].tolist() == [-0.125, -0.125, -0.125, 0.0625, -0.0625, 0.0]
 
 
 @needs_native

@@ -10,8 +10,11 @@ import pytest
 from fugu.cli.convert_config import check
 from fugu.cli.main import main
 from fugu.compat.pufferlib.config import Conversion, convert
+from fugu.compat.pufferlib.config_tables import ABOVE_ZERO, RENAMED
 from fugu.core.errors import UsageError
+from fugu.core.intervals import intervals_of
 from fugu.sweep.ranges import read_ranges
+from fugu.training.config import TrainConfig
 
 CONFIGS = Path(__file__).parents[2] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
 BREAKOUT = """
@@ -62,6 +65,12 @@ min = 1
 max = 8
 mean = 4
 
+[sweep.train.adam_eps]
+distribution = log_normal
+min = 1e-14
+max = 1e-4
+"""
+ADAM_SWEEP = """
 [sweep.train.adam_eps]
 distribution = log_normal
 min = 1e-14
@@ -147,7 +156,7 @@ def test_what_is_dropped_or_renamed_is_told_with_the_reason() -> None:
     assert why(found, "train.gae_lambda")[0] == "train.lambda"
     assert why(found, "env.frameskip")[0] == "env_kwargs.frame_skip"
     assert "breakout: given a setting 'brick_color'" in why(found, "env.brick_color")[1]
-    assert "momentum" in why(found, "train.adam_beta1")[1]
+    assert why(found, "train.adam_beta1") == ("train.momentum", "muon's momentum")
     assert why(found, "train.wings") == ("", "PufferLib 3.0 does not read it, nor does fugu")
     assert why(found, "vec.backend")[0] == ""
     assert "reset where episodes end" in why(found, "base.rnn_name")[1]
@@ -155,10 +164,37 @@ def test_what_is_dropped_or_renamed_is_told_with_the_reason() -> None:
     assert {"rnn.input_size", "sweep.metric", "sweep.train.adam_eps", "base.package"} <= told
 
 
+def test_settings_of_adam_go_to_the_optimiser_that_the_file_names() -> None:
+    muon, adam = (
+        convert(f"[train]\noptimizer = {name}\nadam_eps = 1e-7\n" + ADAM_SWEEP)
+        for name in ("muon", "adam")
+    )
+    assert muon.settings["train"]["momentum"] == 0.95
+    assert why(muon, "train.adam_eps") == ("", "muon has no such setting")
+    assert not muon.ranges
+    theirs = {"adam_beta1": 0.95, "adam_beta2": 0.999, "adam_eps": 1e-7}
+    assert {name: adam.settings["train"][name] for name in theirs} == theirs
+    assert "momentum" not in adam.settings["train"]
+    (swept,) = read_ranges(adam.ranges)
+    assert (swept.path, swept.ends) == ("train.adam_eps", (1e-14, 1e-4))
+
+
 def test_ranges_are_those_of_a_sweep() -> None:
     steps, skip = read_ranges(convert(BREAKOUT).ranges)
     assert (steps.path, steps.ends, steps.scale) == ("train.total_steps", (3e7, 2e8), "log")
     assert (skip.path, skip.ends, skip.integer) == ("env_kwargs.frame_skip", (1, 8), True)
+
+
+def test_a_range_begins_above_a_number_that_is_refused() -> None:
+    section = "[sweep.train.max_grad_norm]\ndistribution = uniform\nmin = 0.0\nmax = 5.0\n"
+    found = convert(section)
+    (norm,) = read_ranges(found.ranges)
+    assert (norm.path, norm.ends) == ("train.max_gradient_norm", (0.05, 5.0))
+    assert "since 0 is refused" in why(found, "sweep.train.max_grad_norm")[1]
+    names = [path.removeprefix("train.") for path in RENAMED.values()]
+    intervals = intervals_of(TrainConfig)
+    open_ends = {f"train.{name}" for name in names if name in intervals and intervals[name].above}
+    assert open_ends | {"train.adam_eps"} == ABOVE_ZERO
 
 
 def test_a_converted_file_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

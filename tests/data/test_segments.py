@@ -106,6 +106,9 @@ def check_row(store: Segments, story: Story, row: int, read: list[int]) -> None:
         and np.array_equal(story.steps[a][read[a]]["observation"], first)
     ]
     steps = story.steps[agent][read[agent] : read[agent] + HORIZON + 1]
+    before = story.steps[agent][read[agent] - 1] if read[agent] else {"ended": True}
+    starts = before["ended"] or before["cut"] or not before["valid"]
+    assert store.starts_episode[row] == starts
     read[agent] += HORIZON
     assert np.array_equal(store.states[row], steps[0]["state"])
     assert np.array_equal(store.values[:, HORIZON, row], steps[HORIZON]["value"])
@@ -137,6 +140,9 @@ def test_states_come_back_whole() -> None:
     assert other.complete == store.complete
     for name, array in store.state_dict().items():
         assert np.array_equal(array, other.state_dict()[name]), name
+    older = {k: v for k, v in store.state_dict().items() if k != "starts_episode"}
+    other.load_state_dict(older)
+    assert not other.starts_episode.any()
     with pytest.raises(UsageError, match="given observations of shape"):
         segments(rows=11).load_state_dict(store.state_dict())
 

@@ -24,6 +24,7 @@ from fugu.core.errors import UsageError
 from fugu.export.engines import NAMES, make_engine
 from fugu.export.player import LoadedPolicy
 from fugu.policies import Policy
+from fugu.policies.scale import RunningScale
 from fugu.spaces import Layout
 from fugu.spaces.action_sampler import ActionSampler
 
@@ -117,6 +118,18 @@ def test_every_engine_gives_what_torch_gives(kind: Kind, engine: str) -> None:
             np.testing.assert_allclose(got, expected, **CLOSE)
         if step % 10 == 0:
             check_actions(player, trace, step, before)
+
+
+@pytest.mark.parametrize("engine", NAMES)
+def test_large_numbers_pass_through_normalization_that_has_seen_nothing(engine: str) -> None:
+    policy, layout = kind_of("mlp-relu-normalised").make()
+    for scale in policy.scales:
+        scale.load_state_dict(RunningScale(scale.mean.numel()).state_dict())
+    rows, state = observations_of(layout, 5) * 100, torch.zeros(5, 0)
+    with torch.no_grad():
+        expected, *_ = policy(torch.from_numpy(rows), state)
+    found, *_ = make_engine(engine, policy, layout).forward(rows, state.numpy())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def check_actions(player: LoadedPolicy, trace: Trace, step: int, state: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from fugu import native
 from fugu.algos.ppo import ppo_loss
-from fugu.algos.ppo_loss import PpoLossConfig, loss_settings
+from fugu.algos.ppo_loss import PpoLossConfig, ValueLoss, loss_settings
 from fugu.algos.rows import Minibatch
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
@@ -225,7 +225,7 @@ def test_layers(activation: str, width: int) -> None:
     assert distance(by_core(policy, layout, batch, PpoLossConfig())[0], right[0]) < 1e-5
 
 
-@pytest.mark.parametrize("loss", ["clipped", "huber", "mse"])
+@pytest.mark.parametrize("loss", get_args(ValueLoss))
 @pytest.mark.parametrize("critics", [1, 3])
 def test_losses(loss: Any, critics: int) -> None:
     policy, layout = make(VECTOR, ACTIONS["several"], critics)

@@ -19,6 +19,7 @@ from fugu.nets.native import NativeNet, targets, work_of
 from fugu.nets.net import Net, Place
 from fugu.nets.reading import read_policy
 from fugu.nets.reference import run_reference
+from fugu.policies.scale import RunningScale
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the extension is not built")
 TARGETS = list(targets())
@@ -331,6 +332,24 @@ def test_new_weights_are_taken_over(kind: Kind) -> None:
     assert (after[0] != before).any()
     for got, expected in zip(after, NativeNet(fresh).forward(rows, states), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_normalization_starts_with_the_first_observations(target: str) -> None:
+    policy, layout = named("mlp-relu-normalised").make()
+    for scale in policy.scales:  # as before training
+        scale.load_state_dict(RunningScale(scale.mean.numel()).state_dict())
+    net = NativeNet(read_policy(policy, layout), target)
+    rows, state = observations_of(layout, 7) * 100, np.zeros((7, 0), np.float32)
+    for _ in range(2):
+        with torch.no_grad():
+            expected, *_ = policy(torch.from_numpy(rows), torch.from_numpy(state))
+        np.testing.assert_allclose(net.forward(rows, state)[0], expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            run_reference(net.net, rows, state)[0], expected, rtol=1e-4, atol=1e-4
+        )
+        policy.note(torch.from_numpy(rows / 100))
+        net.update(read_policy(policy, layout))
 
 
 def test_another_network_is_refused_and_no_half_of_it_runs() -> None:

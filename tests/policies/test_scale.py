@@ -48,6 +48,12 @@ def test_far_numbers_are_cut_and_constant_ones_stay_finite() -> None:
     assert out.flatten().tolist() == [0.0, 10.0, -10.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_pass_unchanged_before_any_was_noted(dtype: torch.dtype) -> None:
+    numbers = torch.tensor([[-1e6], [11.0], [3e38]], dtype=dtype)
+    assert torch.equal(RunningScale(1)(numbers), numbers)
+
+
 def test_policies_note_only_when_told() -> None:
     policy = policy_of(spaces.Box(-9, 9, (3,)))
     rows = torch.randn(64, 3) * 4 + 2

@@ -83,6 +83,21 @@ def test_stopped_and_resumed_equals_never_stopped(
     assert tensors_of(rest.run) == tensors_of(whole.run)
 
 
+def test_the_learning_rate_rises_from_the_first_update_on(
+    data: dict[str, Path], tmp_path: Path
+) -> None:
+    rates: list[float] = []
+
+    def note(trainer: Any, progress: Any) -> None:
+        rates.append(progress.losses["learning_rate"])
+
+    learn = {"data": data["cartpole"], "warmup": 1.0, "learning_rate": 0.1, "total_steps": 600}
+    result = start("cartpole", tmp_path, train=learn, callbacks=[note], keep=False)
+    assert 0.0 < rates[0] < rates[-1] <= 0.1
+    assert rates == sorted(rates)
+    assert rates[-1] == pytest.approx(0.1 * min(1.0, result.steps / 600))
+
+
 def test_other_data_does_not_resume(data: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     record_episodes("cartpole", folder, episodes=4)

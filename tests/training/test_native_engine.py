@@ -30,6 +30,10 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "own critic": ("cartpole", {"policy": {"critic": "own", "normalise": True}}),
     "steps": ("cartpole", {"train": {"draw": "steps"}}),
     "priorities": ("breakout", {"train": {"alpha": 0.8, "value_loss": "clipped"}}),
+    "clipped huber loss": (
+        "cartpole",
+        {"train": {"value_loss": "huber_clipped", "value_clip": 0.1, "huber_delta": 0.3}},
+    ),
     "muon": ("cartpole", {"train": {"optimiser": "muon", "learning_rate": 0.01}}),
     "continuous": ("continuous", {}),
     "truncations": ("pendulum", {"env_kwargs": {"max_steps": 11}}),

@@ -1,9 +1,18 @@
-"""The scale of rewards: many times at once are as one after another."""
+"""The scale of rewards: many times at once are as one after another, and only actions count."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
 
+from fugu.data.segments import Segments, SegmentShape
+from fugu.envs.contract import AgentGroup, Buffers
+from fugu.policies.config import PolicyConfig
+from fugu.policies.policy import make_policy
+from fugu.spaces import Layout
+from fugu.training.collect import Actor
 from fugu.training.normalise import RewardScale
 
 AGENTS, TIMES, GAMMA = 37, 50, 0.97
@@ -37,3 +46,41 @@ def test_the_divisor_is_how_much_returns_vary() -> None:
     assert scale.divisor == 1.0
     scale.note_rows(rewards, ended)
     np.testing.assert_allclose(scale.divisor, np.std(returns), rtol=1e-9)
+
+
+def make_actor(agents: int) -> Actor:
+    layout = Layout.of(spaces.Box(-1, 1, (1,)))
+    group = AgentGroup("agent", tuple(range(agents)), layout, Layout.of(spaces.Discrete(2)))
+    segments = Segments(group, SegmentShape(agents, agents, 8, 1))
+    policy, random = make_policy(group, PolicyConfig(hidden_size=4)), np.random.default_rng(0)
+    return Actor(policy, segments, RewardScale(agents, 1.0), torch.device("cpu"), random)
+
+
+@torch.no_grad()
+def show(actor: Actor, rewards: list[float], live: list[int], ends: list[int]) -> None:
+    """Show an actor what reached its agents, which of them act next, and whose episode ended."""
+    rows = Buffers.allocate(actor.segments.group)
+    rows.rewards[:], rows.live[:], rows.terminations[:] = rewards, live, ends
+    rows.valid[:] = rows.action_masks[:] = True
+    actor.act(np.arange(len(rewards)), rows)
+
+
+def test_agents_that_do_not_act_do_not_count_in_the_scale() -> None:
+    actor = make_actor(3)
+    show(actor, [0, 0, 0], live=[1, 1, 0], ends=[0, 0, 0])  # the third never begins
+    for _ in range(3):  # the second dies at once, and waits for the others to end
+        show(actor, [2, 1, 0], live=[1, 0, 0], ends=[0, 1, 0])
+    returns = [2.0, 1.0, 4.0, 6.0]
+    np.testing.assert_allclose(actor.scale.divisor, np.std(returns), rtol=1e-6)
+
+
+def test_rewards_between_two_turns_are_those_of_one_action() -> None:
+    actor = make_actor(2)
+    show(actor, [0, 0], live=[1, 0], ends=[0, 0])
+    show(actor, [1, 0], live=[0, 1], ends=[0, 0])  # the first waits for its turn
+    show(actor, [3, 5], live=[1, 0], ends=[0, 0])
+    count, mean, _ = actor.scale.state_dict()["moments"]
+    assert (count, mean) == (1, pytest.approx(4.0))
+    show(actor, [0, 6], live=[0, 1], ends=[0, 0])
+    count, mean, _ = actor.scale.state_dict()["moments"]
+    assert (count, mean) == (2, pytest.approx((4.0 + 11.0) / 2))

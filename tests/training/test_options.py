@@ -170,6 +170,20 @@ def test_a_replay_ratio_of_nothing_is_refused() -> None:
         PPOConfig(replay_ratio=0)
 
 
+def test_the_learning_rate_rises_from_the_first_update_on() -> None:
+    train = {"total_steps": 64 * 20, "horizon": 16, "learning_rate": 0.1, "schedule": "constant"}
+    tree = {"env": "bandit", "train": train | {"warmup": 0.2}, "vec": {"num_envs": 4}}
+    trainer, rates = Trainer(from_tree(Config, tree)), list[float]()
+    try:
+        trainer.run(lambda progress: rates.append(progress.losses["learning_rate"]))
+    finally:
+        trainer.close()
+    assert len(rates) == 20
+    # Every update but the first sees 64 steps; that sees the 4 first actions of the next, too.
+    expected = [0.1 * min(1.0, (64 * (update + 1) + 4) / 256) for update in range(20)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
 def test_threads_are_given_and_given_back() -> None:
     before = torch.get_num_threads()
     train = {"threads": before + 1, "engine": "torch"}

@@ -8,7 +8,7 @@ import pytest
 
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
-from fugu.training.config import resolve_config
+from fugu.training.config import PRESETS, resolve_config
 from fugu.training.session import train
 
 
@@ -21,6 +21,29 @@ def test_later_layers_win(tmp_path: Path) -> None:
     )
     assert (cfg.policy.core, cfg.train.gamma, cfg.train.clip) == ("gru", 0.9, 0.25)
     assert (cfg.train.learning_rate, cfg.train.reward_clip) == (2.5e-4, 1.0)
+
+
+@pytest.mark.parametrize("env", ["memory", "CartPole-v1", "dm_control:cartpole-balance"])
+def test_the_classic_preset_is_ppo_as_published(env: str) -> None:
+    train = resolve_config(env, preset="classic").train
+    assert (train.advantage, train.value_loss) == ("gae", "mse")
+    assert (train.horizon, train.epochs, train.minibatches) == (128, 4, 4)
+    assert (train.clip, train.schedule, train.optimiser) == (0.1, "linear", "adamw")
+    assert (train.alpha, train.best_episodes, train.intrinsic) == (0.0, 0, "none")
+    assert train.target_kl is train.desired_kl is train.replay_ratio is None
+    assert train.entropy_coefficient == 0.01
+    assert train.final_entropy_coefficient is None
+
+
+def test_presets_set_nothing_that_their_other_settings_leave_unread() -> None:
+    for name, preset in PRESETS.items():
+        train = preset.get("train", {})
+        if "value_clip" in train:
+            assert "clipped" in train.get("value_loss", ""), name
+        if {"rho_clip", "c_clip", "first_ratios"} & train.keys():
+            assert train.get("advantage") != "gae", name
+        if {"beta", "priorities"} & train.keys():
+            assert train.get("alpha", 0.0) > 0.0, name
 
 
 def test_flags_are_settings(capsys: pytest.CaptureFixture[str]) -> None:

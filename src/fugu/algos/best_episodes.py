@@ -56,7 +56,7 @@ class BestEpisodes:
         return min(kept.total for kept in self._kept.values()) if full else -np.inf
 
     def offer(self, segments: Segments, rows: Ids) -> None:
-        """Look for better ones in complete rows; those count that begin and end in one."""
+        """Look for better ones in complete rows; those count that begin and end in one row."""
         totals, places, firsts, lasts = whole_episodes(segments, rows)
         table = segments.observations.table
         for i in np.lexsort((lasts - firsts, -totals)).tolist():
@@ -127,16 +127,23 @@ def key_of(first: Tensor, total: float) -> Key:
 
 
 def whole_episodes(segments: Segments, rows: Ids) -> tuple[NDArray[np.float64], Ids, Ids, Ids]:
-    """Episodes that follow another in the same row: returns, places in `rows`, first and last."""
+    """Find the episodes that lie within one row from their first step to their last.
+
+    Returns:
+        Their returns, their places in `rows`, and their first and last steps, `[episodes]` each.
+    """
     valid = segments.valid[:, rows].T
     ends = (segments.terminations | segments.truncations)[:, rows].T | ~valid
     places, times = np.nonzero(ends)
-    follows = places[1:] == places[:-1]
-    places, firsts, lasts = places[1:][follows], times[:-1][follows] + 1, times[1:][follows]
-    sums = np.where(valid, segments.rewards[:, rows].T, 0.0).cumsum(1, dtype=np.float64)
-    totals = sums[places, lasts] - sums[places, firsts - 1]
-    whole = valid[places, lasts]  # a fault ends what it broke
-    return totals[whole], places[whole], firsts[whole], lasts[whole]
+    follows = np.zeros(len(places), np.bool_)  # another end in the same row
+    follows[1:] = places[1:] == places[:-1]
+    firsts = np.where(follows, np.roll(times, 1) + 1, 0)
+    whole = follows | segments.starts_episode[rows[places]]
+    whole &= valid[places, times]  # a fault ends what it broke
+    places, firsts, lasts = places[whole], firsts[whole], times[whole]
+    rewards = np.where(valid, segments.rewards[:, rows].T, 0.0)
+    sums = np.pad(rewards.cumsum(1, dtype=np.float64), ((0, 0), (1, 0)))  # before each step
+    return sums[places, lasts + 1] - sums[places, firsts], places, firsts, lasts
 
 
 def padded(episodes: list[Tensor], padding: int = 0) -> Tensor:

@@ -11,13 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    CheckedConfig,
+    FiniteFloat,
+    Interval,
+    NonNegativeFloat,
+    PositiveInt,
+    PositiveOrInfinite,
+)
 from fugu.data.sequences import Sequences
 from fugu.policies.decision_transformer import DecisionTransformer
 
@@ -25,34 +32,29 @@ Metrics = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class DecisionTransformerConfig:
+class DecisionTransformerConfig(CheckedConfig):
     """Settings of the Decision Transformer."""
+
+    section: ClassVar[str] = "train"
 
     data: Path = Path()
     """The folder of recorded episodes, as `fugu record ENV --data FOLDER` writes it."""
-    batch_size: int = 64
+    batch_size: PositiveInt = 64
     """Sequences of a step of the optimiser."""
-    batches: int = 50
+    batches: PositiveInt = 50
     """Steps of the optimiser in an update."""
-    percentile: float | None = None
+    percentile: Annotated[float, Interval(0.0, 100.0, above=True)] | None = None
     """Behaviour cloning on the episodes of highest return that have this share of all steps, in
     percent, without any return to go; a Decision Transformer of all episodes if not given."""
     loss: Literal["mse", "normal"] = "mse"
     """How numbers are fitted: squared error, or the likelihood of a normal. Choices always have
     their likelihood."""
-    return_scale: float = 0.0
+    return_scale: NonNegativeFloat = 0.0
     """What returns to go are divided by; 0: the largest of the data."""
-    target: float | None = None
+    target: FiniteFloat | None = None
     """The return that evaluations ask for; the highest of the data if not given."""
-    max_gradient_norm: float = 0.25
+    max_gradient_norm: PositiveOrInfinite = 0.25
     """Gradients are scaled down to this norm."""
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "batches"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 1 or more.")
-        if self.return_scale < 0.0:
-            raise UsageError(f"train.return_scale: given {self.return_scale}; allowed: 0 or more.")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.algos.preferences import RewardModel
-from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    CheckedConfig,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NonNegativeOrInfinite,
+    PositiveInt,
+    PositiveOrInfinite,
+)
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.episodes import Episode, began_alike, pack, unpack
 from fugu.envs.contract import AgentGroup
@@ -37,63 +45,52 @@ STD_FLOOR = 1e-4  # added to a team's deviation before it divides
 
 
 @dataclass(frozen=True)
-class GRPOConfig:
+class GRPOConfig(CheckedConfig):
     """Settings of GRPO."""
 
-    teams: int = 8
+    section: ClassVar[str] = "train"
+
+    teams: PositiveInt = 8
     """Teams of episodes that an update learns from."""
     advantages: Literal["outcome", "process"] = "outcome"
     """What is compared: returns of episodes, or what is still to come at the same time step."""
-    gamma: float = 1.0
+    gamma: Fraction = 1.0
     """Discount of a step, for what is still to come; returns of episodes are plain sums."""
     normalise_std: bool = True
     """Whether advantages are divided by how much they vary within their team."""
     length: Literal["episode", "group", "constant"] = "episode"
     """What a step's loss is divided by: steps of its episode, of its team on average, or
     `constant_length`."""
-    constant_length: int = 500
+    constant_length: PositiveInt = 500
     """What "constant" divides by: the longest that an episode can be."""
-    clip_low: float = 0.2
+    clip_low: NonNegativeOrInfinite = 0.2
     """How far below 1 a ratio may go before it gains nothing more."""
-    clip_high: float = 0.2
+    clip_high: NonNegativeOrInfinite = 0.2
     """How far above 1 a ratio may go before it gains nothing more."""
     dynamic_sampling: bool = False
     """Whether teams whose episodes were all worth the same are replaced by others."""
-    most_sampling: int = 4
+    most_sampling: PositiveInt = 4
     """How many times `teams` are looked at before an update takes what it has."""
-    beta: float = 0.0
+    beta: NonNegativeFloat = 0.0
     """Weight of the KL to the policy as it was at first; 0: none, and it is not kept."""
-    entropy_coefficient: float = 0.0
+    entropy_coefficient: NonNegativeFloat = 0.0
     """Weight of an entropy bonus, at the start."""
-    final_entropy_coefficient: float | None = None
+    final_entropy_coefficient: NonNegativeFloat | None = None
     """The same at the end, reached linearly; "none": as at the start."""
-    epochs: int = 4
+    epochs: PositiveInt = 4
     """How often an update goes through its episodes."""
-    minibatches: int = 4
+    minibatches: PositiveInt = 4
     """Parts of an epoch; each is one step of the optimiser."""
-    microbatch: int = 4096
+    microbatch: PositiveInt = 4096
     """Steps that are computed at a time; gradients of a minibatch's parts are added up."""
-    max_gradient_norm: float = 0.5
+    max_gradient_norm: PositiveOrInfinite = 0.5
     """Gradients are scaled down to this norm."""
-    ahead: int = 16
+    ahead: NonNegativeInt = 16
     """Episodes that a copy may be ahead of its team's slowest."""
-    longest: int = 100_000
+    longest: PositiveInt = 100_000
     """Steps after which an episode counts as endless."""
     reward_model: Path | None = None
     """A checkpoint of a model whose rewards are learned from in place of the environment's."""
-
-    def __post_init__(self) -> None:
-        names = ("teams", "epochs", "minibatches", "microbatch", "most_sampling", "longest")
-        for name, low in (*((name, 1) for name in names), ("constant_length", 1), ("ahead", 0)):
-            if getattr(self, name) < low:
-                raise UsageError(
-                    f"train.{name}: given {getattr(self, name)}; allowed: {low} or more."
-                )
-        for name in ("clip_low", "clip_high", "beta"):
-            if not getattr(self, name) >= 0.0:
-                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 0 or more.")
-        if not 0.0 <= self.gamma <= 1.0:
-            raise UsageError(f"train.gamma: given {self.gamma}; allowed: 0 to 1.")
 
 
 # ---------------------------------------------------------------------- advantages

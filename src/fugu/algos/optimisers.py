@@ -12,36 +12,44 @@ from torch import Tensor, nn
 from fugu.algos.adamw import BlockAdamW
 from fugu.algos.laprop import LaProp
 from fugu.algos.muon import Muon
+from fugu.core.intervals import (
+    CheckedConfig,
+    Fraction,
+    FractionBelowOne,
+    NonNegativeFloat,
+    PositiveFloat,
+)
 from fugu.native.arrays import refuse
 from fugu.nets.learning import NativeLearner
 
 OptimiserKind = Literal["muon", "muon_torch", "adamw", "laprop"]
 ScheduleKind = Literal["constant", "linear", "cosine"]
+EPSILONS = {"adamw": 1e-5, "laprop": 1e-20}  # unless the settings say otherwise
 
 
 @dataclass(frozen=True)
-class OptimiserConfig:
+class OptimiserConfig(CheckedConfig):
     """Settings of an optimiser and of its learning rate's course."""
 
     kind: OptimiserKind = "muon"
     """muon: as PufferLib has it; muon_torch: as torch has it; adamw; laprop: as Dreamer has it."""
-    learning_rate: float = 0.015
+    learning_rate: NonNegativeFloat = 0.015
     """The highest learning rate; about 3e-4 suits adamw."""
-    beta1: float = 0.9
+    beta1: FractionBelowOne = 0.9
     """Decay of the mean of gradients; used by adamw and laprop."""
-    beta2: float = 0.999
+    beta2: FractionBelowOne = 0.999
     """Decay of the mean of their squares; used by adamw and laprop."""
-    eps: float = 1e-5
-    """Added to the root of that mean; used by adamw."""
-    weight_decay: float = 0.0
+    eps: PositiveFloat | None = None
+    """Added to the root of that mean; used by adamw and laprop. If not given, see `EPSILONS`."""
+    weight_decay: NonNegativeFloat = 0.0
     """The share of a parameter, times the learning rate, that each step takes away."""
-    momentum: float = 0.95
+    momentum: FractionBelowOne = 0.95
     """How much of the momentum stays; used by muon and muon_torch."""
     schedule: ScheduleKind = "cosine"
     """The learning rate's course from the warmup's end on."""
-    warmup: float = 0.0
-    """The share of the run in which the learning rate rises from 0."""
-    final_share: float = 0.0
+    warmup: Fraction = 0.0
+    """Share of the run in which the learning rate rises linearly to its peak; 0: none."""
+    final_share: NonNegativeFloat = 0.0
     """The share of the learning rate that is left at the end."""
 
 
@@ -78,14 +86,16 @@ def make_optimiser(
     if not given:
         raise refuse("parameters", "none", "one parameter or more", "Is everything frozen?")
     rate, decay = cfg.learning_rate, cfg.weight_decay
+    betas, eps = (cfg.beta1, cfg.beta2), cfg.eps
+    if eps is None:
+        eps = EPSILONS.get(cfg.kind, 0.0)
     if cfg.kind == "adamw":
-        betas = (cfg.beta1, cfg.beta2)
         if core and core.block.learns_all:
-            return BlockAdamW(core.block, given, rate, betas, cfg.eps, decay, core.threads)
+            return BlockAdamW(core.block, given, rate, betas, eps, decay, core.threads)
         fused = all(param.device.type in ("cpu", "cuda") for param in given)  # one pass, not many
-        return torch.optim.AdamW(given, rate, betas, cfg.eps, decay, fused=fused)
+        return torch.optim.AdamW(given, rate, betas, eps, decay, fused=fused)
     if cfg.kind == "laprop":
-        return LaProp(given, rate, (cfg.beta1, cfg.beta2), weight_decay=decay)
+        return LaProp(given, rate, betas, eps, weight_decay=decay)
     if cfg.kind not in ("muon", "muon_torch"):
         raise refuse("kind", f"{cfg.kind!r}", "'muon', 'muon_torch', 'adamw' or 'laprop'")
     groups: list[dict[str, Any]] = [

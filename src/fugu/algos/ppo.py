@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,9 +21,20 @@ from torch import nn
 from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.novelty import Novelty
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
-from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ppo_loss_reference
+from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ValueLoss, ppo_loss_reference
 from fugu.algos.rows import Draw, Minibatch, Rows, Signal, Steps, side_by_side
 from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    CheckedConfig,
+    Fraction,
+    FractionAboveZero,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NonNegativeOrInfinite,
+    PositiveFloat,
+    PositiveInt,
+    PositiveOrInfinite,
+)
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.segments import Segments
 from fugu.native.priorities import sample_segments, segment_probabilities
@@ -38,88 +49,92 @@ SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "r
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(CheckedConfig):
     """Settings of PPO."""
 
-    horizon: int = 32
+    section: ClassVar[str] = "train"
+
+    horizon: PositiveInt = 32
     """Steps of a row."""
-    rows: int = 0
+    rows: NonNegativeInt = 0
     """Rows of an update; 0: one for each agent."""
-    epochs: int = 4
+    epochs: PositiveInt = 4
     """How often an update goes through its rows."""
-    replay_ratio: float | None = None
+    replay_ratio: PositiveFloat | None = None
     """How often a step is learned from on average, if that is no whole number of epochs."""
-    minibatches: int = 4
+    minibatches: PositiveInt = 4
     """Parts of an epoch; each is one step of the optimiser."""
     draw: Literal["auto", "rows", "steps"] = "auto"
     """What minibatches are drawn of: whole rows, or single steps, which are less alike. Auto takes
     steps where a minibatch would have fewer than 16 rows, if the policy remembers nothing and rows
     are not preferred."""
-    microbatch: int = 0
-    """Steps that are computed at a time; gradients of a minibatch's parts are added up. 0: 32,768,
-    or as many as see 64 MiB."""
-    gamma: float = 0.99
+    microbatch: NonNegativeInt = 0
+    """Steps that torch computes at a time; gradients of a minibatch's parts are added up. 0:
+    32,768, or as many as see 64 MiB. The native engine has tiles of its own and refuses others."""
+    gamma: Fraction = 0.99
     """Discount of a step."""
-    lambda_: float = 0.95
+    lambda_: Fraction = 0.95
     """Decay of the advantage's trace."""
     advantage: Literal["gae", "vtrace"] = "vtrace"
     """How advantages are estimated: `gae`, once per update, as in the PPO paper, CleanRL and
     Stable-Baselines3; `vtrace`, again for every minibatch with the ratios of the policy as it is by
     then, clipped by rho_clip and c_clip, as in PufferLib."""
-    rho_clip: float = 1.0
+    rho_clip: NonNegativeOrInfinite = 1.0
     """The most that a ratio weighs a step's own error."""
-    c_clip: float = 1.0
+    c_clip: NonNegativeOrInfinite = 1.0
     """The most that a ratio weighs the trace."""
     first_ratios: Literal["one", "measured"] = "one"
     """The ratios that an update begins with: 1, as published, or what the policy says of its rows
     now, for a forward pass more; rows that are older than the policy need it."""
-    clip: float = 0.2
+    clip: PositiveOrInfinite = 0.2
     """How far a ratio may go from 1 before it is cut."""
-    value_clip: float = 0.2
-    """How far a value may go from what it was, for the clipped value loss."""
-    value_loss: Literal["clipped", "huber", "mse"] = "huber"
-    """How values are fitted."""
-    huber_delta: float = 10.0
-    """Where the Huber loss becomes linear."""
-    value_coefficient: float = 0.5
+    value_clip: PositiveOrInfinite = 0.2
+    """How far a value may go from what it was, for `clipped` and `huber_clipped`."""
+    value_loss: ValueLoss = "huber"
+    """How values are fitted to returns: squared errors (`mse`), the Huber loss, or the larger loss
+    of the new value and of one at most `value_clip` from the old (`clipped`: of squared errors,
+    `huber_clipped`: of Huber losses, as in the MAPPO paper)."""
+    huber_delta: PositiveFloat = 10.0
+    """Error beyond which the Huber losses become linear."""
+    value_coefficient: NonNegativeFloat = 0.5
     """Weight of the value loss."""
-    entropy_coefficient: float = 0.01
+    entropy_coefficient: NonNegativeFloat = 0.01
     """Weight of the entropy bonus, at the start."""
-    final_entropy_coefficient: float | None = 0.0
+    final_entropy_coefficient: NonNegativeFloat | None = 0.0
     """The same at the end, reached linearly; "none": as at the start."""
     normalise_advantages: bool = True
     """Whether a minibatch's advantages are centred and scaled."""
-    alpha: float = 0.0
+    alpha: NonNegativeFloat = 0.0
     """How much rows of large advantages are preferred; 0: all alike."""
-    beta: float = 0.4
+    beta: Fraction = 0.4
     """How far preference is corrected at the start; it grows to 1."""
     priorities: Literal["corrected", "published"] = "corrected"
     """How preference is corrected: `corrected` weights each segment by its probability of being in
     the minibatch, in all losses, which is unbiased once beta is 1; `published` as PufferLib does,
     in the policy's loss alone."""
-    target_kl: float | None = None
+    target_kl: PositiveFloat | None = None
     """End an update when the policy has gone so far; never if not given."""
-    desired_kl: float | None = None
+    desired_kl: PositiveFloat | None = None
     """Adapt the learning rate to the KL divergence of an update's last epoch: it is divided by 1.5
     above twice this value and multiplied by 1.5 below half of it. None: keep to the schedule."""
-    final_desired_kl: float | None = None
+    final_desired_kl: PositiveFloat | None = None
     """The same at the end of the run, reached linearly; None: as at the start."""
     normalise_rewards: bool = True
     """Whether rewards are counted in units of how much discounted returns vary."""
-    reward_clip: float | None = None
+    reward_clip: PositiveFloat | None = None
     """The most that a reward counts, either way; all of it if not given."""
     intrinsic: Literal["none", "rnd"] = "none"
     """Reward added for exploring: `rnd` rewards observations that are new (random network
     distillation), for tasks whose own rewards are rare."""
-    intrinsic_coef: float = 0.5
+    intrinsic_coef: NonNegativeFloat = 0.5
     """Weight of the intrinsic reward at the start; it falls linearly to 0 at `intrinsic_end`."""
-    intrinsic_end: float = 0.5
+    intrinsic_end: FractionAboveZero = 0.5
     """Share of the run after which there is no intrinsic reward."""
-    max_gradient_norm: float = 0.5
+    max_gradient_norm: PositiveOrInfinite = 0.5
     """Gradients are scaled down to this norm."""
-    best_episodes: int = 0
+    best_episodes: NonNegativeInt = 0
     """How many of the best episodes are kept, and learned to be done again; 0: none."""
-    best_coefficient: float = 0.1
+    best_coefficient: NonNegativeFloat = 0.1
     """Weight of how unlikely those are, for the mean of their steps."""
     engine: Literal["auto", "torch", "native"] = "auto"
     """Who collects and learns: torch, which knows every policy and device, or the native core,
@@ -147,17 +162,6 @@ class PPOConfig:
         """Minibatches of an update of so many rows or steps."""
         ratio = self.epochs if self.replay_ratio is None else self.replay_ratio
         return max(1, round(ratio * self.parts(rows)))
-
-    def __post_init__(self) -> None:
-        most = (("horizon", 1), ("epochs", 1), ("minibatches", 1))
-        for name, low in (*most, ("microbatch", 0), ("best_episodes", 0)):
-            if (given := getattr(self, name)) < low:
-                raise UsageError(f"train.{name}: given {given}; allowed: {low} or more.")
-        if self.replay_ratio is not None and self.replay_ratio <= 0.0:
-            raise UsageError(f"train.replay_ratio: given {self.replay_ratio}; allowed: above 0.")
-        for name in ("gamma", "lambda_"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"train.{name}: given {getattr(self, name)}; allowed: 0 to 1.")
 
 
 def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: float) -> PpoLoss:

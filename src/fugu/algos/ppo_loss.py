@@ -20,7 +20,7 @@ if TYPE_CHECKING or native.available:
 
 __all__ = ["PpoLoss", "PpoLossConfig", "ValueLoss", "fused_ppo_loss", "ppo_loss_reference"]
 
-_KINDS = ("clipped", "huber", "mse")  # in the kernel's order
+_KINDS = ("clipped", "huber", "mse", "huber_clipped")  # in the kernel's order
 _METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -16,9 +16,7 @@ from torch.nn.functional import huber_loss
 
 from fugu.native.arrays import refuse
 
-ValueLoss = Literal["clipped", "huber", "mse"]
-
-
+ValueLoss = Literal["clipped", "huber", "huber_clipped", "mse"]
 Evaluate = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 
@@ -29,19 +27,20 @@ class PpoLossConfig:
     clip: float = 0.2
     """How far a ratio may leave 1 before it gains nothing more."""
     value_loss: ValueLoss = "clipped"
-    """clipped: half the larger square, of the new value and of one near the old; huber; mse."""
+    """clipped: half the larger square, of the new value and of one near the old; huber;
+    huber_clipped: the larger Huber loss of these two; mse: half the square."""
     value_clip: float = 0.2
-    """How far a value may leave its old one; used by 'clipped'."""
+    """How far a value may leave its old one; used by the clipped ones."""
     huber_delta: float = 1.0
-    """Errors beyond this count linearly; used by 'huber'."""
+    """Errors beyond this count linearly; used by the Huber losses."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     entropy_coefficient: float = 0.01
     """Weight of the entropy bonus."""
 
     def __post_init__(self) -> None:
-        if self.value_loss not in ("clipped", "huber", "mse"):
-            raise refuse("value_loss", f"{self.value_loss!r}", "'clipped', 'huber' or 'mse'")
+        if self.value_loss not in (kinds := get_args(ValueLoss)):
+            raise refuse("value_loss", f"{self.value_loss!r}", f"one of {', '.join(kinds)}")
         for name in ("clip", "value_clip", "huber_delta"):
             if not getattr(self, name) >= 0.0:
                 raise refuse(name, f"{getattr(self, name)}", "0 or more")
@@ -155,13 +154,16 @@ def _evaluate(
 
 def _value_losses(values: Tensor, old: Tensor, returns: Tensor, cfg: PpoLossConfig) -> Tensor:
     """The value loss of each row, summed over its critics: [rows]."""
-    if cfg.value_loss == "huber":
-        losses = _huber(values, returns, cfg.huber_delta)
-    else:
-        losses = 0.5 * (values - returns).square()
-        if cfg.value_loss == "clipped":
-            near = old + (values - old).clamp(-cfg.value_clip, cfg.value_clip)
-            losses = torch.maximum(losses, 0.5 * (near - returns).square())
+
+    def fit(found: Tensor) -> Tensor:
+        if cfg.value_loss in ("huber", "huber_clipped"):
+            return _huber(found, returns, cfg.huber_delta)
+        return 0.5 * (found - returns).square()
+
+    losses = fit(values)
+    if cfg.value_loss in ("clipped", "huber_clipped"):
+        near = old + (values - old).clamp(-cfg.value_clip, cfg.value_clip)
+        losses = torch.maximum(losses, fit(near))
     return losses if losses.ndim == 1 else losses.sum(1)
 
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,12 @@ from torch import Tensor, nn
 
 from fugu.core.config import from_tree
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.intervals import (
+    CheckedConfig,
+    Interval,
+    NonNegativeFloat,
+    PositiveInt,
+)
 from fugu.core.seeding import derive
 from fugu.data.episodes import Episode
 from fugu.envs.contract import AgentGroup
@@ -37,36 +43,29 @@ WEIGHTS, BATCHES, HOLDOUT = range(3)  # branches of the seed tree
 
 
 @dataclass(frozen=True)
-class PreferenceConfig:
+class PreferenceConfig(CheckedConfig):
     """Settings of a reward model and of its training."""
 
-    hidden_size: int = 64
+    hidden_size: PositiveInt = 64
     """Width of its layers."""
-    layers: int = 2
+    layers: PositiveInt = 2
     """Hidden layers."""
-    members: int = 1
+    members: PositiveInt = 1
     """Models that are trained on resamples of the comparisons; rewards are their mean."""
-    epochs: int = 30
+    epochs: PositiveInt = 30
     """How often training goes through the comparisons."""
-    batch_size: int = 32
+    batch_size: PositiveInt = 32
     """Comparisons of a step of the optimiser."""
-    learning_rate: float = 0.001
+    learning_rate: NonNegativeFloat = 0.001
     """Of Adam."""
-    weight_decay: float = 0.0001
+    weight_decay: NonNegativeFloat = 0.0001
     """How much weights shrink."""
-    holdout: float = 0.2
+    holdout: Annotated[float, Interval(0.0, 1.0, above=True, below=True)] = 0.2
     """Share of the comparisons that the report is made with."""
-    bins: int = 10
+    bins: PositiveInt = 10
     """Of the calibration."""
     seed: int = 0
     """Root of all chance."""
-
-    def __post_init__(self) -> None:
-        for name in ("hidden_size", "layers", "members", "epochs", "batch_size", "bins"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}: given {getattr(self, name)}; allowed: 1 or more.")
-        if not 0.0 < self.holdout < 1.0:
-            raise UsageError(f"holdout: given {self.holdout}; allowed: between 0 and 1.")
 
 
 # ---------------------------------------------------------------------- comparisons

@@ -20,13 +20,19 @@ from fugu.algos.multipliers import LagrangeMultiplier, Multiplier, PidMultiplier
 from fugu.algos.ppo import PPO, PPOConfig, standardised
 from fugu.algos.rows import Rows, Signal
 from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveInt,
+    PositiveOrInfinite,
+)
 from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.data.episode_costs import by_constraint
 from fugu.data.segments import Segments
 from fugu.nets.learning import NativeLearner
 from fugu.policies.policy import Policy
 
-Limits = float | tuple[float, ...]
+Limits = NonNegativeFloat | tuple[NonNegativeFloat, ...]
 LIMITS = ("cost_limit", "final_cost_limit")
 
 
@@ -41,49 +47,42 @@ class SafePPOConfig(PPOConfig):
     """What an episode may cost on average: one number for all constraints, or one for each."""
     final_cost_limit: Limits | None = None
     """The same at the end, reached linearly; as at the start if not given."""
-    cost_gamma: float | None = None
+    cost_gamma: Fraction | None = None
     """Discount of costs; that of rewards if not given."""
-    cost_lambda: float | None = None
+    cost_lambda: Fraction | None = None
     """Decay of the trace of costs; that of rewards if not given."""
     normalise_costs: bool = True
     """Whether cost critics count in units of how large discounted costs are; multipliers and
     limits never do."""
     multiplier: Literal["lagrange", "pid"] = "lagrange"
     """How multipliers move: by Adam's steps, or as a PID controller says."""
-    initial_multiplier: float = 1.0
+    initial_multiplier: NonNegativeFloat = 1.0
     """What multipliers begin with; near 0 policies first learn to do what costs."""
-    multiplier_cap: float = 100.0
+    multiplier_cap: PositiveOrInfinite = 100.0
     """The most that a multiplier becomes."""
-    multiplier_rate: float = 0.035
+    multiplier_rate: NonNegativeFloat = 0.035
     """Adam's learning rate."""
-    pid_proportional: float = 0.1
+    pid_proportional: NonNegativeFloat = 0.1
     """Weight of the smoothed excess of a cost over its limit."""
-    pid_integral: float = 0.01
+    pid_integral: NonNegativeFloat = 0.01
     """Weight of the sum of all excess."""
-    pid_derivative: float = 0.01
+    pid_derivative: NonNegativeFloat = 0.01
     """Weight of how much a cost has grown."""
-    pid_smoothing: float = 0.95
+    pid_smoothing: Fraction = 0.95
     """Share of the past in smoothed costs."""
-    pid_delay: int = 10
+    pid_delay: PositiveInt = 10
     """Updates over which growth is measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in LIMITS:
-            given = getattr(self, name)
-            if given is not None and not (np.size(given) and np.min(given) >= 0.0):
-                raise UsageError(f"train.{name}: given {given}; allowed: numbers of 0 or more.")
-        for name in ("cost_gamma", "cost_lambda", "pid_smoothing"):
-            given = getattr(self, name)
-            if given is not None and not 0.0 <= given <= 1.0:
-                raise UsageError(f"train.{name}: given {given}; allowed: 0 to 1.")
-        if not 0.0 <= self.initial_multiplier <= self.multiplier_cap:
+            if getattr(self, name) == ():
+                raise UsageError(f"train.{name}: given nothing; allowed: one number or more.")
+        if self.initial_multiplier > self.multiplier_cap:
             raise UsageError(
                 f"train.initial_multiplier: given {self.initial_multiplier}; allowed: 0 to "
                 f"train.multiplier_cap={self.multiplier_cap}."
             )
-        if self.pid_delay < 1:
-            raise UsageError(f"train.pid_delay: given {self.pid_delay}; allowed: 1 or more.")
 
     def limits_at(self, progress: float, constraints: int) -> NDArray[np.float64]:
         """The limit of each constraint when so much of the training is done.

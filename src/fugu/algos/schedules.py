@@ -11,7 +11,7 @@ from fugu.native.arrays import refuse
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number that rises from 0 during the warmup and then goes from `initial` to `final`.
+    """A number that rises to `initial` during the warmup and then goes on to `final`.
 
     >>> entropy = Schedule(initial=0.02, final=0.0, kind="linear")
     >>> entropy(0.0), entropy(0.5), entropy(1.0)
@@ -35,12 +35,19 @@ class Schedule:
         if not 0.0 <= self.warmup <= 1.0:
             raise refuse("warmup", f"{self.warmup}", "0 to 1, a share of the run")
 
-    def __call__(self, progress: float) -> float:
-        """The number at this share of the run; beyond the end it stays."""
+    def __call__(self, progress: float, reached: float | None = None) -> float:
+        """Return the number for an update.
+
+        Args:
+            progress: The share of the run at the start of the update; 1 stands for all beyond.
+            reached: The share at its end, which the warmup follows, so that the first update of a
+                run has more than 0; the same as `progress` if not given.
+        """
         if not progress >= 0.0:
             raise refuse("progress", f"{progress}", "0 to 1")
         if progress < self.warmup:
-            return self.initial * progress / self.warmup
+            reached = progress if reached is None else max(progress, reached)
+            return self.initial * min(1.0, reached / self.warmup)
         if self.kind == "constant":
             return self.initial
         if progress >= 1.0:
@@ -51,12 +58,14 @@ class Schedule:
         return self.initial + (self.final - self.initial) * way
 
 
-def learning_rate_at(progress: float, cfg: OptimiserConfig) -> float:
-    """The learning rate at this share of the run.
+def learning_rate_at(progress: float, cfg: OptimiserConfig, reached: float | None = None) -> float:
+    """Return the learning rate of an update; see `Schedule` for the arguments.
 
     >>> cfg = OptimiserConfig(learning_rate=0.01, schedule="linear", warmup=0.2, final_share=0.1)
     >>> [round(learning_rate_at(progress, cfg), 6) for progress in (0.0, 0.1, 0.2, 0.6, 1.0)]
     [0.0, 0.005, 0.01, 0.0055, 0.001]
+    >>> round(learning_rate_at(0.0, cfg, reached=0.05), 6)  # the first of four updates of warmup
+    0.0025
     """
     rate = cfg.learning_rate
-    return Schedule(rate, rate * cfg.final_share, cfg.schedule, cfg.warmup)(progress)
+    return Schedule(rate, rate * cfg.final_share, cfg.schedule, cfg.warmup)(progress, reached)

@@ -40,6 +40,7 @@ TRAINING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
 GROUPS = {
     "coding": ("run", "bench", "attack", "export"),
     "hub": ("push", "pull"),
+    "zoo": ("list", "play", "eval", "pull"),
 }
 SCRIPTS = {
     "bash": """\

@@ -8,6 +8,7 @@ import typing
 from typing import Any
 
 from fugu.core.errors import UsageError
+from fugu.core.intervals import allowed_numbers
 
 
 def plain_options(
@@ -42,7 +43,7 @@ SECTIONS = ("train", "vec", "policy", "run")
 
 
 def settings_help(algo: str = "ppo", sections: tuple[str, ...] = SECTIONS) -> str:
-    """Every setting of an algorithm, its default and what it is."""
+    """Every setting of an algorithm: its default, what it is, and which numbers it may be."""
     from fugu.training.config import CONFIGS, Config
 
     lines = []
@@ -56,6 +57,8 @@ def settings_help(algo: str = "ppo", sections: tuple[str, ...] = SECTIONS) -> st
             made = item.default_factory
             default = item.default if made is dataclasses.MISSING else made()
             line = f"  {flag} ({default})  {' '.join(documents.get(item.name, '').split())}"
+            if allowed := allowed_numbers(kind, item.name):
+                line += f" Allowed: {allowed}."
             lines += textwrap.wrap(line, 100, subsequent_indent=" " * 6, break_on_hyphens=False)
     return "\n".join(lines)
 

@@ -70,6 +70,7 @@ class Segments:
         terminations: `[horizon, rows]`
         truncations: `[horizon, rows]`
         valid: Whether no fault broke the step. `[horizon, rows]`
+        starts_episode: Whether the first step of a row is the first of an episode. `[rows]`
         episode_costs: Of whole episodes; those that ended are forgotten with the next `release`.
     """
 
@@ -97,6 +98,7 @@ class Segments:
         self.terminations = np.zeros((horizon, total), np.bool_)
         self.truncations = np.zeros((horizon, total), np.bool_)
         self.valid = np.zeros((horizon, total), np.bool_)
+        self.starts_episode = np.arange(total) < shape.agents  # environments begin with a reset
         self.episode_costs = EpisodeCosts(shape.agents, shape.num_costs)
         self._row_of = np.arange(shape.agents)  # each agent's open row
         self._length = np.zeros(shape.agents, np.int64)  # steps in it
@@ -151,6 +153,15 @@ class Segments:
         found: Flags = self._waiting[agents]
         return found
 
+    def last_rewards(self, agents: Ids) -> Floats:
+        """Return the rewards of these agents' last actions so far, `[agents]`.
+
+        They are sums: of what reached an agent while others took their turns, too.
+        """
+        rows, times = place(self._row_of[agents], self._length[agents] - 1)
+        found: Floats = self.rewards[times, rows]
+        return found
+
     def cut(self, agents: Ids, final_values: Floats) -> None:
         """The values `[agents, critics]` of the final observations of agents cut off just now."""
         times, rows = self._length[agents] - 1, self._row_of[agents]
@@ -202,8 +213,10 @@ class Segments:
                 "take and release complete rows first."
             )
         self._complete += rows.tolist()
-        left = len(self._free) - len(agents)
+        left, last = len(self._free) - len(agents), self.shape.horizon - 1
+        ended = self.terminations[last, rows] | self.truncations[last, rows]
         self._row_of[agents] = self._free[left:][::-1]
+        self.starts_episode[self._row_of[agents]] = ended | ~self.valid[last, rows]
         del self._free[left:]
         self._length[agents] = 0
 
@@ -267,6 +280,7 @@ class Segments:
             "row_of": self._row_of,
             "length": self._length,
             "waiting": self._waiting,
+            "starts_episode": self.starts_episode,
             "free": np.array(self._free, np.int64),
             "complete": np.array(self._complete, np.int64),
         }
@@ -294,6 +308,7 @@ class Segments:
             )
         self._row_of[:], self._length[:] = state["row_of"], length
         self._waiting[:] = state["waiting"]
+        self.starts_episode[:] = state.get("starts_episode", False)  # older checkpoints lack it
         if "episode_costs" in state:
             self.episode_costs.load_state_dict(state)
         self._free, self._complete = state["free"].tolist(), state["complete"].tolist()

@@ -21,7 +21,7 @@ from fugu.policies.encoders import AutoEncoder
 from fugu.policies.images import Convolution, Feature, ResidualBlock
 from fugu.policies.mlp import MlpEncoder
 from fugu.policies.policy import Policy
-from fugu.policies.scale import MOST, RunningScale
+from fugu.policies.scale import RunningScale
 from fugu.policies.twins import TwinCore, TwinEncoder, TwinHead
 from fugu.spaces import Layout
 
@@ -149,7 +149,8 @@ class Reader:
     def scale(self, scale: RunningScale, value: int) -> int:
         """Numbers in units of how they vary."""
         deviation = scale.variance.clamp_min(1e-8).sqrt()
-        return self._scaled(value, self.floats(scale.mean), self.floats(deviation), MOST)
+        moments = self.floats(scale.mean), self.floats(deviation)
+        return self._scaled(value, *moments, float(scale.limit))
 
     def _scaled(self, value: int, shift: Any, divisor: Any, most: float = math.inf) -> int:
         rows, width = self.net.shape(value)

@@ -18,6 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    FractionBelowOne,
+    PositiveInt,
+)
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.core import Core
@@ -39,29 +43,24 @@ class DecisionTransformerPolicyConfig(PolicyConfig):
     """Steps that it looks back on, the present one included."""
     normalise: bool = True
     """Whether numbers of observations are centred and scaled by those of the data."""
-    blocks: int = 3
+    blocks: PositiveInt = 3
     """Blocks of attention."""
-    heads: int = 1
+    heads: PositiveInt = 1
     """Heads of each; they share the hidden size."""
-    dropout: float = 0.1
+    dropout: FractionBelowOne = 0.1
     """Share of numbers that is left out while it learns."""
-    timesteps: int = 1024
+    timesteps: PositiveInt = 1024
     """Steps of an episode that are told apart; later ones count as the last of them."""
     delayed: bool = False
     """Count rewards only in the end: the return to go is the whole return at every step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("blocks", "heads", "timesteps"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"policy.{name}: given {getattr(self, name)}; allowed: 1 or more.")
         if self.hidden_size % self.heads:
             raise UsageError(
                 f"policy.heads: given {self.heads}; allowed: a divisor of the hidden size, "
                 f"{self.hidden_size}."
             )
-        if not 0.0 <= self.dropout < 1.0:
-            raise UsageError(f"policy.dropout: given {self.dropout}; allowed: 0 to below 1.")
         if self.core != "none":
             raise UsageError(f"policy.core: given {self.core!r}; allowed: none, it is one itself.")
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fugu.core.ranks import ALONE, Moments, Ranks
 
 MOST = 10.0  # standard deviations; what is farther off is cut there
+LARGEST = torch.finfo(torch.float32).max
 
 
 class RunningScale(nn.Module):
@@ -22,8 +23,8 @@ class RunningScale(nn.Module):
         ranks: Who note together, each what passes at its own.
 
     >>> scale = RunningScale(1)
-    >>> scale(torch.tensor([[3.0]])).item()
-    3.0
+    >>> scale(torch.tensor([[300.0]])).item()
+    300.0
     >>> scale.noting = True
     >>> _ = scale(torch.tensor([[1.0], [3.0]]))
     >>> scale(torch.tensor([[3.0], [1.0]])).flatten().round(decimals=3).tolist()
@@ -42,12 +43,18 @@ class RunningScale(nn.Module):
         self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(width, dtype=torch.float64))
 
+    @property
+    def limit(self) -> Tensor:
+        """Return the largest scaled number, `[]`: no number is cut before any was noted."""
+        return torch.where(self.count > 0, MOST, LARGEST)
+
     def forward(self, numbers: Tensor) -> Tensor:
-        """`[..., width]`, scaled; as they are until something was noted."""
+        """Return `numbers` `[..., width]` scaled, or unchanged before any was noted."""
         if self.noting:
             self._note(numbers.detach().reshape(-1, numbers.shape[-1]))
         deviation = self.variance.clamp_min(1e-8).sqrt().to(numbers.dtype)
-        return ((numbers - self.mean.to(numbers.dtype)) / deviation).clamp(-MOST, MOST)
+        most = self.limit.to(numbers.dtype)
+        return ((numbers - self.mean.to(numbers.dtype)) / deviation).clamp(-most, most)
 
     def _note(self, rows: Tensor) -> None:
         found = self.ranks.moments(_moments(rows.to(self.mean.dtype)))

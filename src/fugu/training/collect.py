@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fugu.core.ranks import ALONE, Ranks
 from fugu.data.segments import Segments
 from fugu.envs.contract import Buffers
+from fugu.envs.episode_stats import scalars
 from fugu.policies.policy import Policy
 from fugu.training.forwards import Forward, TorchForward
 from fugu.training.normalise import RewardScale
@@ -64,10 +65,9 @@ class EpisodeRecord:
 
     def _add(self, info: Mapping[str, Any], weight: float) -> None:
         self.episodes += int(weight)
-        for name, value in info.items():
-            if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-                self._sums[name] = self._sums.get(name, 0.0) + float(value) * weight
-                self._counts[name] = self._counts.get(name, 0.0) + weight
+        for name, value in scalars(info).items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * weight
+            self._counts[name] = self._counts.get(name, 0.0) + weight
 
 
 def _add_up(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -127,7 +127,7 @@ class Actor:
         self.segments.earn(
             agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live, costs
         )
-        self.scale.note(agents, rows.rewards, ended, rows.valid)
+        self._note_rewards(agents, waiting, ended, rows.valid)
         cut = rows.truncations & rows.valid & waiting
         if cut.any():
             self.segments.cut(agents[cut], self._values(rows.final[cut], agents[cut]))
@@ -164,6 +164,22 @@ class Actor:
             seen if acting is None else seen[acting],
         )
         return self.policy.distribution.to_rows(samples)
+
+    def _note_rewards(
+        self,
+        agents: NDArray[np.int64],
+        waiting: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        valid: NDArray[np.bool_],
+    ) -> None:
+        """Let the reward scale see the rewards of actions whose rewards are complete now.
+
+        Agents that have not acted (dead, or not yet begun) have none.
+        """
+        complete = waiting & ~self.segments.waiting(agents)
+        if not complete.all():
+            agents, ended, valid = agents[complete], ended[complete], valid[complete]
+        self.scale.note(agents, self.segments.last_rewards(agents), ended, valid)
 
     def _values(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[np.float32]:
         _, values, _ = self.forward(self._tensor(observations), self.states[agents])

@@ -21,6 +21,17 @@ from fugu.algos.ppo import PPOConfig
 from fugu.algos.safe_ppo import SafePPOConfig
 from fugu.core.config import Tree, from_tree, merge, read_toml
 from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    CheckedConfig,
+    Fraction,
+    FractionBelowOne,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NonNegativeOrInfinite,
+    PositiveFloat,
+    PositiveInt,
+    PositiveOrInfinite,
+)
 from fugu.envs import suite
 from fugu.envs.contract import AgentGroup
 from fugu.envs.recipes import find_recipe, recipe_name
@@ -29,6 +40,7 @@ from fugu.policies.config import PolicyConfig
 from fugu.policies.decision_transformer import DecisionTransformerPolicyConfig
 from fugu.policies.policy import Policy
 from fugu.training.defaults import choose, observe
+from fugu.training.unused_settings import check_unused, is_unused
 
 log = logging.getLogger("fugu")
 
@@ -52,51 +64,70 @@ PRESETS: dict[str, Tree] = {
             "normalise": True,
         },
     },
-    "classic": {
+    "classic": {  # PPO as in its paper's experiments on Atari, and nothing beside
+        "vec": {"num_envs": 8},
         "train": {
+            "horizon": 128,
+            "epochs": 4,
+            "minibatches": 4,
+            "replay_ratio": "none",
             "gamma": 0.99,
             "lambda_": 0.95,
-            "rho_clip": 1.0,
-            "c_clip": 1.0,
-            "alpha": 1.0,
-            "beta": 0.0,
+            "advantage": "gae",
             "clip": 0.1,
-            "value_clip": 0.1,
-            "entropy_coefficient": 0.01,
+            "value_loss": "mse",
             "value_coefficient": 0.5,
+            "entropy_coefficient": 0.01,
+            "final_entropy_coefficient": "none",
+            "alpha": 0.0,
+            "target_kl": "none",
+            "desired_kl": "none",
+            "intrinsic": "none",
+            "best_episodes": 0,
             "learning_rate": 2.5e-4,
+            "schedule": "linear",
             "optimiser": "adamw",
             "max_gradient_norm": 0.5,
-            "epochs": 4,
             "reward_clip": 1.0,
-        }
+        },
     },
 }
 
 
 @dataclass(frozen=True)
-class LearningConfig:
+class LearningConfig(CheckedConfig):
     """What every algorithm has."""
 
-    total_steps: int = 1_000_000
+    section: ClassVar[str] = "train"
+
+    total_steps: PositiveInt = 1_000_000
     """Agent steps of the whole run."""
     optimiser: OptimiserKind = "adamw"
     """Which optimiser."""
-    learning_rate: float = 0.003
+    learning_rate: NonNegativeFloat = 0.003
     """Of the optimiser, at its height."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """How the learning rate falls."""
-    final_learning_rate: float = 0.0
+    final_learning_rate: NonNegativeFloat = 0.0
     """What it falls to, as a share of its height."""
-    warmup: float = 0.0
-    """Share of the run in which it rises from 0."""
-    weight_decay: float = 0.0
+    warmup: Fraction = 0.0
+    """Share of the run in which the learning rate rises linearly to its peak; 0: none."""
+    weight_decay: NonNegativeFloat = 0.0
     """How much weights shrink."""
+    adam_beta1: FractionBelowOne = 0.9
+    """Decay rate of AdamW's and LaProp's running mean of gradients."""
+    adam_beta2: FractionBelowOne = 0.999
+    """Decay rate of AdamW's and LaProp's running mean of squared gradients."""
+    adam_eps: PositiveFloat | None = None
+    """Epsilon of AdamW and LaProp, added to the denominator; if not given, 1e-5 for AdamW and 1e-20
+    for LaProp."""
+    momentum: FractionBelowOne = 0.95
+    """Momentum of Muon."""
     cpu_offload: bool = False
     """Keep observations in pinned memory of the CPU and not on the policy's device."""
     compile: bool = False
     """Let torch compile the policy: slow to begin, sometimes faster then."""
-    threads: int = 0
+    threads: NonNegativeInt = 0
     """Threads that torch may use; 0: one for small minibatches, else as it chooses."""
     deterministic: bool = False
     """Only exact algorithms and batches in a fixed order: two runs are alike on any device."""
@@ -121,49 +152,55 @@ class TrainConfig(PPOConfig, LearningConfig):
 
 
 @dataclass(frozen=True)
-class VecConfig:
+class VecConfig(CheckedConfig):
     """How environments are run."""
 
-    num_envs: int = 0
+    section: ClassVar[str] = "vec"
+
+    num_envs: NonNegativeInt = 0
     """Copies; 0: as many as give 64 agents."""
     backend: Literal["auto", "serial", "threads", "process", "native", "batch", "ray"] = "auto"
     """Who steps them."""
-    num_workers: int | None = None
+    num_workers: PositiveInt | None = None
     """Threads, processes or actors; if not given, as many as cores, or as Ray has room for."""
-    batch_size: int | None = None
+    batch_size: PositiveInt | None = None
     """Environments of a batch; all if not given."""
-    group_size: int = 1
+    group_size: PositiveInt = 1
     """Copies that begin each episode alike."""
-    step_timeout: float = 60.0
+    step_timeout: PositiveOrInfinite = 60.0
     """Seconds after which a step counts as stalled, and its worker is begun anew."""
-    max_restarts: int = 10
+    max_restarts: NonNegativeInt = 10
     """Faults an hour that are mended so; one more ends the training."""
     ray_address: str = "auto"
     """Of Ray's cluster: auto (the one that this machine is part of), local, or HOST:PORT."""
-    ray_cpus: float = 1.0
+    ray_cpus: NonNegativeFloat = 1.0
     """CPUs that each worker asks its node of the cluster for."""
     ray_resources: dict[str, float] = field(default_factory=dict)
     """What else it asks for: --vec.ray-resources.GPU 0.1, or resources of your own."""
-    ray_timeout: float = 60.0
+    ray_timeout: PositiveFloat = 60.0
     """Seconds to wait until the cluster has a place for a worker."""
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(CheckedConfig):
     """What is kept of a run."""
+
+    section: ClassVar[str] = "run"
 
     folder: Path = Path("runs")
     """Where runs are."""
     name: str | None = None
     """Of this run; made of the environment and the time if not given."""
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: NonNegativeOrInfinite = 60.0
     """Time between checkpoints."""
-    keep: int = 3
+    keep: PositiveInt = 3
     """Checkpoints to keep, beside the best."""
-    evaluate_every: int = 0
+    evaluate_every: NonNegativeInt = 0
     """Agent steps between evaluations, which then say what is best; 0: the last episodes do."""
-    evaluation_episodes: int = 20
-    """Episodes of an evaluation, played without chance in the actions."""
+    evaluation_episodes: PositiveInt = 20
+    """Episodes of an evaluation, as many of each agent, played without chance in the actions."""
+    evaluation_max_episode_steps: PositiveInt = 100_000
+    """Environment steps after which an evaluation counts a running episode as truncated."""
     record_data: Path | None = None
     """Write all episodes of the training to this folder, for algorithms that learn from data."""
     trajectories: bool = False
@@ -175,39 +212,31 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class LeagueConfig:
+class LeagueConfig(CheckedConfig):
     """Whom a learner plays against, in games of two or more sides."""
+
+    section: ClassVar[str] = "league"
 
     enabled: bool = False
     """Play against a pool of opponents and not only against oneself; `fugu league` sets it."""
-    sides: int = 0
+    sides: NonNegativeInt = 0
     """Sides that the agents of a copy form, in their order; 0: each is one."""
     opponents: tuple[str, ...] = ()
     """Runs (RUN, RUN:best, RUN:STEP) that are in the pool for good; random is one too."""
     draw: Literal["hard", "even", "uniform"] = "hard"
     """Opponents by the learner's score p against them: (1 - p)^2, p (1 - p), or all alike."""
-    self_share: float = 0.5
+    self_share: Fraction = 0.5
     """Share of matches in which the learner holds all sides, and learns from all."""
-    in_play: int = 4
+    in_play: PositiveInt = 4
     """Opponents at a time, drawn anew with every update; each costs a forward pass a step."""
-    snapshot_every: int = 250_000
+    snapshot_every: NonNegativeInt = 250_000
     """Agent steps between snapshots of the learner, which join the pool; 0: never."""
-    snapshot_score: float = 0.75
+    snapshot_score: Fraction = 0.75
     """A snapshot is taken too when the learner scores so much against all of the pool; 1: never."""
-    pool_size: int = 16
+    pool_size: NonNegativeInt = 16
     """Snapshots that are drawn at most; the one that is beaten most goes first. 0: all."""
     database: Path | None = None
     """The SQLite file of results and ratings; `league.sqlite` beside the runs if not given."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("sides", 0), ("in_play", 1), ("snapshot_every", 0), ("pool_size", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(
-                    f"league.{name}: given {getattr(self, name)}; allowed: {least} or more."
-                )
-        for name in ("self_share", "snapshot_score"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UsageError(f"league.{name}: given {getattr(self, name)}; allowed: 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -230,6 +259,9 @@ class Config:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     run: RunConfig = field(default_factory=RunConfig)
     league: LeagueConfig = field(default_factory=LeagueConfig)
+
+    def __post_init__(self) -> None:
+        check_unused(self)
 
 
 @dataclass(frozen=True)
@@ -269,14 +301,6 @@ class DreamerTrainConfig(DreamerConfig, LearningConfig):
     """How the learning rate falls."""
     threads: int = 1
     """Threads that torch may use; 0: as it chooses. More do not help with small networks."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.cpu_offload:
-            raise UsageError(
-                "train.cpu_offload: given true; allowed: false. Dreamer's replay stands in the "
-                "CPU's memory in any case."
-            )
 
 
 @dataclass(frozen=True)
@@ -451,8 +475,7 @@ def config_layers(
     if isinstance(league, dict) and str(league.get("enabled", False)).lower() == "true":
         hints = merge(hints, in_league)
     algo = str(tree.get("algo", hints.get("algo", "ppo")))
-    kind = CONFIGS.get(algo, Config)
-    own = Layer(f"settings of {env}", _known(hints, kind))
+    own = Layer(f"settings of {env}", _known(hints, algo))
     observed = _observed(factory or env, merge(own.tree, tree)) if algo == "ppo" else []
     return [*observed, own, *given]
 
@@ -491,8 +514,9 @@ def _observed(env: str | Callable[..., Any], tree: Tree) -> list[Layer]:
     return [Layer(f"observed: {choice.reason}", choice.settings) for choice in choices]
 
 
-def _known(hints: Tree, kind: type[Config]) -> Tree:
-    """Hints of an environment, without those for settings of another algorithm."""
+def _known(hints: Tree, algo: str) -> Tree:
+    """Hints of an environment, without those that its algorithm does not know or use."""
+    kind = CONFIGS.get(algo, Config)
     sections = typing.get_type_hints(kind)
     known: Tree = {}
     for name, value in hints.items():
@@ -500,6 +524,7 @@ def _known(hints: Tree, kind: type[Config]) -> Tree:
             continue
         if isinstance(value, dict) and is_dataclass(sections.get(name)):
             names = {item.name for item in fields(sections[name])}
+            names = {key for key in names if not is_unused(algo, f"{name}.{key}")}
             known[name] = {key: entry for key, entry in value.items() if key in names}
         else:
             known[name] = value

@@ -110,12 +110,13 @@ class DecisionTransformerEngine:
                 policy.note(torch.from_numpy(rows).to(self._device))
 
     def collect(self) -> None:
-        """Draw the batches of an update."""
+        """Draw the batches of an update, and count their steps."""
         cfg = self._train
         self._drawn = [
             [sampler.draw(cfg.batch_size, self._random) for _ in range(cfg.batches)]
             for sampler in self._samplers
         ]
+        self._steps += sum(int(s.mask.sum()) for drawn in self._drawn for s in drawn)
 
     def update(self, progress: float, learning_rate: float) -> dict[str, float]:
         """Learn from them."""
@@ -129,7 +130,6 @@ class DecisionTransformerEngine:
                 told = learner.update(drawn, self._device)
                 prefix = "" if len(self._learners) == 1 else f"{name}/"
                 losses |= {f"{prefix}{key}": value for key, value in told.items()}
-        self._steps += sum(int(s.mask.sum()) for drawn in self._drawn for s in drawn)
         self._updates, self._drawn = self._updates + 1, []
         return losses
 

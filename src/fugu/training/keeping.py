@@ -88,7 +88,10 @@ def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 def restore_optimiser(
     optimiser: torch.optim.Optimizer, flat: dict[str, Any], rest: dict[str, Any]
 ) -> None:
-    """Load what `flatten_optimiser` gave; ValueError if an optimiser of other weights gave it."""
+    """Load what `flatten_optimiser` gave; ValueError if an optimiser of other weights gave it.
+
+    Its settings (betas, weight decay and the like) stay as they are: a run may resume with others.
+    """
     given = unflatten_optimiser(flat, rest)
     for own, told in zip(
         optimiser.state_dict()["param_groups"], given["param_groups"], strict=True
@@ -97,7 +100,8 @@ def restore_optimiser(
         if wrong or own["params"] != told["params"]:
             name = wrong[0] if wrong else "params"
             raise ValueError(f"the optimiser's {name} is {told[name]!r:.80}")
-    weights = [weight for group in optimiser.param_groups for weight in group["params"]]
+    groups = optimiser.param_groups
+    weights = [weight for group in groups for weight in group["params"]]
     for number, entries in given["state"].items():
         if not 0 <= number < len(weights):
             raise ValueError(f"the optimiser has no weight {number}")
@@ -107,7 +111,11 @@ def restore_optimiser(
                 raise ValueError(f"the optimiser's {name} is not of a weight's shape")
         if entries.keys() not in _KEPT:
             raise ValueError(f"the optimiser keeps {', '.join(entries)}")
+    names = optimiser.defaults.keys() - {"lr", "step"}  # which change while a run goes on
+    settings = [{name: group[name] for name in names} for group in groups]
     optimiser.load_state_dict(given)
+    for group, own in zip(optimiser.param_groups, settings, strict=True):
+        group.update(own)
 
 
 # What optimisers keep of a weight: AdamW, LaProp, Muon.

@@ -39,8 +39,6 @@ class MAPPOEngine(PPOEngine):
 
     def make_policy(self, group: AgentGroup, cfg: PolicyConfig, parts: Parts) -> Policy:
         """Actors and critics."""
-        if cfg.recall:
-            raise UsageError(f"policy.recall: given {cfg.recall} with mappo; allowed: 0.")
         train, sight = self._train, self._sights[group.name]
         return make_central_policy(
             group,

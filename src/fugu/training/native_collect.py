@@ -58,7 +58,8 @@ class NativeCollector(Collector):
         self.episodes.note(batch.infos)
         rows = batch.groups[0].rows
         ended = rows.terminations | rows.truncations
-        actor.scale.note(batch.groups[0].agent_ids, rows.rewards, ended, rows.valid)
+        if begin:  # else nobody has acted yet
+            actor.scale.note(batch.groups[0].agent_ids, rows.rewards, ended, rows.valid)
         agents, steps = len(rows.live), segments.shape.horizon - begin
         distribution = actor.policy.distribution
         infos = batch.infos

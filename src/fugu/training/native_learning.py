@@ -33,7 +33,7 @@ def make_native_learner(
         return None, "train.engine says so"
     if train.engine == "auto" and cfg.policy.engine == "torch":
         return None, "policy.engine says so"
-    obstacle = find_obstacle(policy, device, train.compile)
+    obstacle = find_obstacle(policy, device, train.compile, train.microbatch)
     if obstacle is None:
         try:
             return NativeLearner(policy, layout, precision == "bfloat16", train.threads), ""
@@ -46,14 +46,18 @@ def make_native_learner(
     return None, obstacle
 
 
-def find_obstacle(policy: Policy, device: torch.device, compiled: bool) -> str | None:
-    """Why the native core cannot learn a policy; None if it may try."""
+def find_obstacle(
+    policy: Policy, device: torch.device, compiled: bool, microbatch: int = 0
+) -> str | None:
+    """Return why the native core cannot learn a policy; None if it may try."""
     if not native.available:
         return f"the core is not built ({native.reason})"
     if device.type != "cpu":
         return f"the policy is on {device}, and the core on the CPU"
     if compiled:
         return "train.compile has torch compile it"
+    if microbatch:
+        return f"train.microbatch is {microbatch}, and the core has tiles of its own (microbatch 0)"
     if type(policy) is not Policy:
         return f"it is a {type(policy).__name__}, whose parts the core does not know"
     if policy.distribution.squashes:

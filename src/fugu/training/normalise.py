@@ -13,8 +13,8 @@ from fugu.core.ranks import ALONE, Moments, Ranks
 class RewardScale:
     """The spread of agents' discounted returns so far; rewards are divided by it.
 
-    Every agent's return is summed up forward, `G = gamma * G + r`, and begins anew with each
-    episode; the variance is that of all sums seen.
+    Every agent's return is summed up forward, `G = gamma * G + r`, once for each of its actions,
+    and begins at 0 in each episode; the variance is that of all sums seen.
 
     Args:
         agents: How many.
@@ -45,7 +45,14 @@ class RewardScale:
         ended: NDArray[np.bool_],
         counts: NDArray[np.bool_],
     ) -> None:
-        """Rewards that came to agents; only those that count are looked at."""
+        """Take in the rewards of these agents' last actions, `[agents]`.
+
+        Args:
+            agents: Agents that acted, each once.
+            rewards: All that reached them since.
+            ended: Whose episode is over.
+            counts: Whose rewards are looked at; a fault may have spoiled the others'.
+        """
         sums = np.where(counts, self._gamma * self._sums[agents] + rewards, self._sums[agents])
         self._sums[agents] = np.where(ended, 0.0, sums)
         seen = sums[counts]

@@ -323,7 +323,11 @@ def optimiser_config(cfg: Config) -> OptimiserConfig:
     return OptimiserConfig(
         kind=train.optimiser,
         learning_rate=train.learning_rate,
+        beta1=train.adam_beta1,
+        beta2=train.adam_beta2,
+        eps=train.adam_eps,
         weight_decay=train.weight_decay,
+        momentum=train.momentum,
         schedule=train.schedule,
         final_share=train.final_learning_rate,
         warmup=train.warmup,

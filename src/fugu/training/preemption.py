@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from fugu.core.config import Tree, to_tree
 from fugu.core.errors import FuguError, UsageError
+from fugu.store.checkpoint import POLICY_ONLY, read_state
 from fugu.store.run import Run
 from fugu.training.config import Config, read_config
 
@@ -51,9 +52,16 @@ def newest_alike(
                 f"resume: given auto, but {run.name} is under way (process {run.process}); "
                 "allowed: a run that has ended. Wait for it, or give --run.name for another."
             )
-        if run.status != "failed" or named:
-            return run
+        if not named and (run.status == "failed" or _holds_policy_only(run)):
+            continue
+        return run
     return None
+
+
+def _holds_policy_only(run: Run) -> bool:
+    """Return whether there is nothing to resume, as in a run that was pulled from the zoo."""
+    latest = run.latest()
+    return latest is not None and bool(read_state(latest).get(POLICY_ONLY))
 
 
 def _alike(settings: Tree, cfg: Config) -> bool:

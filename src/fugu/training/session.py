@@ -14,7 +14,7 @@ from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
 from fugu.data.recording import Recorder
 from fugu.policies.policy import make_policy
-from fugu.store.checkpoint import load_checkpoint, refuses_misfits
+from fugu.store.checkpoint import POLICY_ONLY, Checkpoint, load_checkpoint, refuses_misfits
 from fugu.store.run import Run
 from fugu.track.combine import CombinedSink
 from fugu.track.dashboard import Dashboard
@@ -374,8 +374,24 @@ class Session:
             env = self._parts.env_of(self.cfg.env)
             emulation = self.cfg.train.emulation
             self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs, **emulation)
-        options: dict[str, Any] = {"seed": self.cfg.seed, "engine": engine_of(self.cfg)}
-        return play(trainer.policies, self._examiner, episodes, **options).to_dict()
+        limit = self.cfg.run.evaluation_max_episode_steps
+        found = play(
+            trainer.policies,
+            self._examiner,
+            episodes,
+            seed=self.cfg.seed,
+            engine=engine_of(self.cfg),
+            max_episode_steps=limit,
+        )
+        if found.cut_off:
+            log.warning(
+                "evaluation: %d of %d episodes did not end within %d steps and were cut off; "
+                "--run.evaluation-max-episode-steps sets the limit",
+                found.cut_off,
+                len(found.returns),
+                limit,
+            )
+        return found.to_dict()
 
     def _end_examiner(self) -> None:
         if self._examiner is not None:
@@ -410,7 +426,7 @@ class Session:
         self._run.prune(self.cfg.run.keep)
 
     def _restore(self, trainer: Trainer) -> int:
-        state = trainer.restore(None if self._run is None else load_checkpoint(_last(self._run)))
+        state = trainer.restore(None if self._run is None else _resumable(self._run))
         with refuses_misfits("this run"):
             self._recent = [(float(n), float(total)) for n, total in state["recent"]]
             self._examined = int(state.get("examined", 0))
@@ -438,6 +454,18 @@ class Session:
     def _mark(self, status: str) -> None:
         if self._run is not None:
             self._run.mark(status)
+
+
+def _resumable(run: Run) -> Checkpoint:
+    """Return the last checkpoint of a run; UsageError if it cannot be resumed."""
+    found = load_checkpoint(_last(run))
+    if found.state.get(POLICY_ONLY):
+        raise UsageError(
+            f"resume: {run.name!r} holds a policy only, without the optimizer and the experience "
+            "that resuming needs. Start a new run from it: "
+            f"fugu train {run.env} --init-from {run.folder}"
+        )
+    return found
 
 
 def _last(run: Run) -> Path:

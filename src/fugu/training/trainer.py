@@ -117,9 +117,11 @@ class Trainer:
         began, steps, progress = time.perf_counter(), self.steps, self.progress
         self.engine.collect()
         collected = time.perf_counter()
-        rate = learning_rate_at(progress, optimiser_config(self.cfg))
+        reached = int(self.ranks.sum(np.array([self.engine.steps], np.float64))[0])
+        share = reached / self.cfg.train.total_steps
+        rate = learning_rate_at(progress, optimiser_config(self.cfg), share)
         losses = self.engine.update(progress, rate)
-        self.steps = int(self.ranks.sum(np.array([self.engine.steps], np.float64))[0])
+        self.steps = reached
         self._check(losses)
         self.updates += 1
         ended = time.perf_counter()

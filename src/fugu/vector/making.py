@@ -283,7 +283,7 @@ def _check(
             f"batch_size: given {batch_size} with ordered=True; allowed: a divisor of "
             f"num_envs={num_envs}."
         )
-    if step_timeout <= 0 or max_restarts < 0:
+    if not step_timeout > 0 or max_restarts < 0:  # NaN is refused too
         raise UsageError(
             f"given step_timeout={step_timeout}, max_restarts={max_restarts}; allowed: a time "
             "above 0, and 0 or more restarts."

@@ -3,131 +3,136 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from fugu.core.errors import UsageError
+from fugu.core.intervals import (
+    CheckedConfig,
+    Fraction,
+    FractionBelowOne,
+    Interval,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 
 @dataclass(frozen=True)
-class DreamerPolicyConfig:
+class DreamerPolicyConfig(CheckedConfig):
     """What a Dreamer agent is built of."""
 
-    deter: int = 256
+    section: ClassVar[str] = "policy"
+
+    deter: PositiveInt = 256
     """Numbers of the recurrent part of a latent state."""
-    hidden: int = 64
+    hidden: PositiveInt = 64
     """Width of the layers inside the recurrent model."""
-    stoch: int = 16
+    stoch: PositiveInt = 16
     """Categorical variables of the random part."""
-    classes: int = 8
+    classes: Annotated[int, Interval(1, 256)] = 8
     """Classes of each of them."""
-    blocks: int = 8
+    blocks: PositiveInt = 8
     """Parts of the recurrent unit that see themselves alone."""
-    units: int = 64
+    units: PositiveInt = 64
     """Width of all other networks."""
-    depth: int = 8
+    depth: PositiveInt = 8
     """Channels of an image network, which its stages multiply by 2, 3, 4 and 4."""
     strided: bool = True
     """Whether convolutions halve images themselves, and no pooling does: faster, a little worse."""
-    layers: int = 3
+    layers: PositiveInt = 3
     """Hidden layers of the encoder, the decoder, the actor and the critic."""
-    bins: int = 255
+    bins: Annotated[int, Interval(3)] = 255
     """Bins of rewards and values."""
-    unimix: float = 0.01
+    unimix: FractionBelowOne = 0.01
     """Share of the uniform distribution in every categorical one."""
 
     def __post_init__(self) -> None:
-        for name in ("deter", "hidden", "stoch", "classes", "blocks", "units", "depth", "layers"):
-            if getattr(self, name) < 1:
-                given = getattr(self, name)
-                raise UsageError(f"policy.{name}: given {given}; allowed: 1 or more.")
+        super().__post_init__()
         if self.deter % self.blocks:
             raise UsageError(
                 f"policy.blocks: given {self.blocks}; allowed: a divisor of policy.deter, which is "
                 f"{self.deter}."
             )
-        if self.classes > 256:
-            raise UsageError(f"policy.classes: given {self.classes}; allowed: 256 or fewer.")
-        if self.bins < 3 or self.bins % 2 == 0:
+        if self.bins % 2 == 0:
             raise UsageError(f"policy.bins: given {self.bins}; allowed: an odd number from 3 on.")
-        if not 0.0 <= self.unimix < 1.0:
-            raise UsageError(f"policy.unimix: given {self.unimix}; allowed: 0 to below 1.")
 
 
 @dataclass(frozen=True)
-class DreamerConfig:
+class DreamerConfig(CheckedConfig):
     """Settings of Dreamer."""
 
-    train_ratio: float = 64.0
+    section: ClassVar[str] = "train"
+
+    train_ratio: PositiveFloat = 64.0
     """Steps of replay that are learned from for each agent step."""
-    batch_size: int = 8
+    batch_size: PositiveInt = 8
     """Sequences of a gradient step."""
-    batch_length: int = 32
+    batch_length: Annotated[int, Interval(2)] = 32
     """Steps of a sequence."""
-    replay_size: int = 200_000
+    replay_size: PositiveInt = 200_000
     """Steps that the replay holds, of all agents together."""
     online: bool = True
     """Whether every new sequence is learned from once, before chance chooses among all."""
-    prefill: int = 1024
+    prefill: NonNegativeInt = 1024
     """Agent steps before the first gradient step."""
-    update_every: int = 32
+    update_every: PositiveInt = 32
     """Agent steps between updates; each is as many gradient steps as the train ratio asks for."""
-    warmup_steps: int = 200
+    warmup_steps: NonNegativeInt = 200
     """Gradient steps in which the learning rate rises from 0."""
-    imagination_length: int = 15
+    imagination_length: PositiveInt = 15
     """Steps that are imagined from a state."""
-    imagination_starts: int = 16
+    imagination_starts: NonNegativeInt = 16
     """Last steps of each sequence that imagination starts from; 0: all."""
-    discount_horizon: float = 333.0
+    discount_horizon: Annotated[float, Interval(1.0)] = 333.0
     """Steps that the discount looks ahead: it is 1 - 1 / discount_horizon."""
-    lambda_: float = 0.95
+    lambda_: Fraction = 0.95
     """How far returns rest on what follows and not on the critic."""
-    entropy_coefficient: float = 3e-4
+    entropy_coefficient: NonNegativeFloat = 3e-4
     """Weight of the actor's entropy."""
-    free_nats: float = 1.0
+    free_nats: NonNegativeFloat = 1.0
     """Divergence of prior and posterior below which neither is trained."""
-    dynamics_scale: float = 1.0
+    dynamics_scale: NonNegativeFloat = 1.0
     """Weight of the loss that draws the prior to the posterior."""
-    representation_scale: float = 0.1
+    representation_scale: NonNegativeFloat = 0.1
     """Weight of the loss that draws the posterior to the prior."""
-    reconstruction_scale: float = 1.0
+    reconstruction_scale: NonNegativeFloat = 1.0
     """Weight of the loss of observations."""
-    reward_scale: float = 1.0
+    reward_scale: NonNegativeFloat = 1.0
     """Weight of the loss of rewards."""
-    continue_scale: float = 1.0
+    continue_scale: NonNegativeFloat = 1.0
     """Weight of the loss of whether episodes go on."""
-    policy_scale: float = 1.0
+    policy_scale: NonNegativeFloat = 1.0
     """Weight of the actor's loss."""
-    value_scale: float = 1.0
+    value_scale: NonNegativeFloat = 1.0
     """Weight of the critic's loss in imagination."""
-    replay_value_scale: float = 0.3
+    replay_value_scale: NonNegativeFloat = 0.3
     """Weight of the critic's loss in replay."""
-    slow_rate: float = 0.02
+    slow_rate: Fraction = 0.02
     """Share of the critic that goes over into the slow one in a gradient step."""
-    slow_scale: float = 1.0
+    slow_scale: NonNegativeFloat = 1.0
     """Weight of the slow critic's values as targets, beside the returns."""
-    return_rate: float = 0.01
+    return_rate: Fraction = 0.01
     """Share of new percentiles in those that scale returns."""
-    return_low: float = 0.05
+    return_low: Fraction = 0.05
     """The lower percentile of returns, as a share."""
-    return_high: float = 0.95
+    return_high: Fraction = 0.95
     """The upper percentile of returns, as a share."""
-    return_limit: float = 1.0
+    return_limit: PositiveFloat = 1.0
     """Returns whose percentiles lie closer together than this are not scaled up."""
 
     def __post_init__(self) -> None:
-        for name, low in _LEAST.items():
-            if getattr(self, name) < low:
-                given = getattr(self, name)
-                raise UsageError(f"train.{name}: given {given}; allowed: {low} or more.")
-        if self.train_ratio <= 0.0:
-            raise UsageError(f"train.train_ratio: given {self.train_ratio}; allowed: above 0.")
-        if not 0 <= self.imagination_starts <= self.batch_length:
+        super().__post_init__()
+        if self.imagination_starts > self.batch_length:
             raise UsageError(
                 f"train.imagination_starts: given {self.imagination_starts}; allowed: 0 to "
                 f"train.batch_length, which is {self.batch_length}."
             )
-        if not 0.0 <= self.lambda_ <= 1.0:
-            raise UsageError(f"train.lambda: given {self.lambda_}; allowed: 0 to 1.")
+        if self.return_low >= self.return_high:
+            raise UsageError(
+                f"train.return_low: given {self.return_low}; allowed: below train.return_high, "
+                f"which is {self.return_high}."
+            )
 
     @property
     def starts(self) -> int:
@@ -135,15 +140,6 @@ class DreamerConfig:
         return self.imagination_starts or self.batch_length
 
 
-_LEAST = {
-    "batch_size": 1,
-    "batch_length": 2,
-    "prefill": 0,
-    "update_every": 1,
-    "warmup_steps": 0,
-    "imagination_length": 1,
-    "discount_horizon": 1.0,
-}
 Tree = dict[str, Any]
 
 

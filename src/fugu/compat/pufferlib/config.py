@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import configparser
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fugu.compat.pufferlib.config_tables import (
+    ABOVE_ZERO,
     ADDED,
     ARGUMENTS,
     BACKENDS,
@@ -85,7 +87,7 @@ def convert(text: str) -> Conversion:
     _convert_base(merged, found)
     for section, entries in merged.items():
         if section.startswith("sweep"):
-            found.notes += _convert_sweep(section, entries, found)
+            found.notes += _convert_sweep(section, entries, merged, found)
             continue
         for key, value in entries.items():
             note = _convert_one(f"{section}.{key}", value, merged, found)
@@ -235,6 +237,22 @@ def _optimiser(value: Any, merged: Sections, found: Conversion) -> Note:
     return Note("train.optimizer", "train.optimiser", f"{OPTIMISERS[value]}, without weight decay")
 
 
+def _adam(name: str, value: Any, merged: Sections, found: Conversion) -> Note:
+    """A setting of Adam, or of Muon in its place."""
+    source, target = f"train.{name}", _adam_target(name, merged)
+    if target is None:
+        return Note(source, "", "muon has no such setting")
+    found.set(target, float(value))
+    return Note(source, target, "muon's momentum" if target == "train.momentum" else "")
+
+
+def _adam_target(name: str, merged: Sections) -> str | None:
+    """What a setting of Adam is called here: PufferLib's Muon has the first beta as momentum."""
+    if merged["train"]["optimizer"] != "muon":
+        return f"train.{name}"
+    return "train.momentum" if name == "adam_beta1" else None
+
+
 def _anneal(value: Any, merged: Sections, found: Conversion) -> Note:
     found.set("train.schedule", "cosine" if value else "constant")
     return Note("train.anneal_lr", "train.schedule", "cosine if true, constant if not")
@@ -297,12 +315,15 @@ def _rnn_size(value: Any, merged: Sections, found: Conversion) -> Note:
     return Note("rnn.hidden_size", "policy.hidden_size", "encoder and core are equally wide")
 
 
-_SPECIAL = {
+_SPECIAL: dict[str, Callable[[Any, Sections, Conversion], Note]] = {
     "vec.num_envs": _num_envs,
     "env.num_envs": _inner_envs,
     "vec.batch_size": _vec_batch,
     "vec.backend": _backend,
     "train.optimizer": _optimiser,
+    "train.adam_beta1": partial(_adam, "adam_beta1"),
+    "train.adam_beta2": partial(_adam, "adam_beta2"),
+    "train.adam_eps": partial(_adam, "adam_eps"),
     "train.anneal_lr": _anneal,
     "train.update_epochs": _epochs,
     "train.batch_size": _batch,
@@ -317,13 +338,17 @@ _SPECIAL = {
 # ------------------------------------------------------------------ sweeps
 
 
-def _convert_sweep(section: str, entries: Mapping[str, Any], found: Conversion) -> list[Note]:
+def _convert_sweep(
+    section: str, entries: Mapping[str, Any], merged: Sections, found: Conversion
+) -> list[Note]:
     """The range of one setting; what says how to search is a flag here."""
     parts = [part for part in section.split(".")[1:] if part != "parameters"]
     if len(parts) != 2 or "distribution" not in entries:
         return [Note(f"{section}.{key}", "", HOW_TO_SEARCH) for key in entries]
     kind, has_ends = str(entries["distribution"]), {"min", "max"} <= entries.keys()
     target = SWEPT.get(".".join(parts), RENAMED.get(".".join(parts)))
+    if parts[0] == "train" and parts[1] in ("adam_beta1", "adam_beta2", "adam_eps"):
+        target = _adam_target(parts[1], merged)
     if parts[0] == "env" and has_ends:
         try:
             target = _argument(parts[1], entries["min"], found)
@@ -334,8 +359,12 @@ def _convert_sweep(section: str, entries: Mapping[str, Any], found: Conversion) 
     table = {"low": entries["min"], "high": entries["max"], **SCALES[kind]}
     if target == "train.total_steps":
         table |= {"low": int(entries["min"]), "high": int(entries["max"]), "integer": True}
+    why = "from min to max; mean and scale are not needed"
+    if target in ABOVE_ZERO and not entries["min"]:
+        table["low"] = entries["max"] / 100
+        why = f"from {table['low']:g}, since 0 is refused, to max"
     _put(found.ranges, target, table)
-    return [Note(section, f"sweep.{target}", "from min to max; mean and scale are not needed")]
+    return [Note(section, f"sweep.{target}", why)]
 
 
 def _put(tree: Tree, path: str, value: Any) -> None:

@@ -20,6 +20,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "vf_clip_coef": 0.2,
         "max_grad_norm": 1.5,
         "ent_coef": 0.001,
+        "adam_beta1": 0.95,
+        "adam_beta2": 0.999,
+        "adam_eps": 1e-12,
         "batch_size": "auto",
         "minibatch_size": 8192,
         "max_minibatch_size": 32768,
@@ -56,13 +59,9 @@ RENAMED = {
 }
 
 _OLDER = "PufferLib 3.0 does not read it there; its place is the section vec"
-_MOMENTS = "muon keeps 0.95 of its momentum here, adamw has 0.9, 0.999 and 1e-5"
 DROPPED = {
     "train.name": "runs are named by --run.name",
     "train.project": "Weights & Biases is asked for by --run.wandb",
-    "train.adam_beta1": _MOMENTS,
-    "train.adam_beta2": _MOMENTS,
-    "train.adam_eps": _MOMENTS,
     "train.checkpoint_interval": "checkpoints are written by time: --run.checkpoint-seconds",
     "train.compile_mode": "torch chooses",
     "train.compile_fullgraph": "torch chooses",
@@ -89,6 +88,8 @@ OPTIMISERS = {"muon": "muon", "adam": "adamw"}
 OCEAN = {"grid": "maze", "pysquared": "squared"}  # environments whose names differ
 ARGUMENTS = {"frameskip": "frame_skip"}  # and arguments of them
 SWEPT = {"vec.num_envs": "vec.num_envs", "train.ent_coef": "train.entropy_coefficient"}
+# Settings that may not be 0 here, and whose ranges may begin there in an INI file.
+ABOVE_ZERO = {"train.clip", "train.value_clip", "train.max_gradient_norm", "train.adam_eps"}
 SCALES: dict[str, dict[str, bool]] = {
     "uniform": {},
     "int_uniform": {"integer": True},

@@ -201,15 +201,16 @@ class Search:
         cfg, policies = load_policies(self._member(name), None, self._parts)
         options: dict[str, Any] = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
         with make(self._parts.env_of(cfg.env), COPIES, **options) as vec:
+            steps = cfg.train.total_steps // EVALUATION_SHARE // vec.num_agents
             found = play(
                 policies,
                 vec,
                 EPISODES,
                 seed=derive(cfg.seed, FINAL),
                 engine=engine_of(cfg),
-                max_steps=cfg.train.total_steps // EVALUATION_SHARE // vec.num_agents,
+                max_episode_steps=max(1, steps * COPIES // EPISODES),
             )
-        return found.returns if len(found.returns) == EPISODES else None
+        return None if found.cut_off else found.returns
 
     def _promote(self) -> None:
         """Make the run folder that of the winner; safe to repeat after a kill."""
