@@ -23,12 +23,15 @@ SHORTER = {
     "sweep": ("--trials", "1", "--train.total-steps", "2000"),
     "autotune": ("--seconds", "1"),
 }
+# A search for settings needs 32 updates, so they are small ones.
+SHORTER_SEARCH = ("--vec.num-envs", "4", "--vec.backend", "serial", "--train.horizon", "8")
 SHORTENED = f"""#!{sys.executable}
 import sys
 from fugu.cli.main import main
 if __name__ == "__main__":
     given = sys.argv[1:]
-    sys.exit(main([*given, *{SHORTER!r}.get(given[0], ())]))
+    search = {SHORTER_SEARCH!r} if "--auto" in given else ()
+    sys.exit(main([*given, *{SHORTER!r}.get(given[0], ()), *search]))
 """
 _BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```', re.S | re.M)
 _INLINE = re.compile(r"`fugu ([a-z][^`]*)`")

@@ -15,19 +15,8 @@ pytestmark = [
     pytest.mark.skipif(not native.available, reason="needs the native extension"),
 ]
 SMALL = [
-    "--auto",
-    "--vec.num-envs",
-    "8",
-    "--train.horizon",
-    "8",
-    "--train.epochs",
-    "2",
-    "--train.total-steps",
-    "2048",
-    "--policy.hidden-size",
-    "16",
-    "--run.name",
-    "auto",
+    *("--auto", "--vec.num-envs", "8", "--train.horizon", "8", "--train.epochs", "2"),
+    *("--train.total-steps", "2048", "--policy.hidden-size", "16", "--run.name", "auto"),
 ]
 
 

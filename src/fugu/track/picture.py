@@ -11,7 +11,10 @@ from typing import Any
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.track.curves import Curve
 
-COLOURS = ("#2a9d8f", "#e76f51", "#5b6ee1", "#e9a23b", "#b5479b", "#6a994e", "#577590")
+COLOURS = (
+    *("#2a9d8f", "#e76f51", "#5b6ee1", "#e9a23b", "#b5479b"),
+    *("#6a994e", "#577590", "#8d5a3b", "#c1121f", "#7f7f7f"),
+)
 ENDINGS = (".png", ".svg", ".pdf")
 
 
