@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from learned import read_learned, section
+
 import fugu
 from fugu.envs import suite
 from fugu.envs.native_library import NativeLibrary, NativeSpec, Setting
@@ -38,6 +40,7 @@ def page(library: NativeLibrary) -> str:
             lines += [f"Costs: {group.num_costs} a step, in `batch.costs`.", ""]
     lines += ["## Reward", "", f"{spec.reward[:1].upper()}{spec.reward[1:]}.", ""]
     lines += [*settings_table(library.settings), *told(spec), *keys(spec)]
+    lines += section(library.name, "../", read_learned())
     return "\n".join(lines).rstrip() + "\n"
 
 

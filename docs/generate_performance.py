@@ -22,7 +22,15 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 # Parts of benchmarks that are no benchmarks themselves.
-PARTS = ("claims", "racing", "scale_plan", "vector_runner", "workloads")
+PARTS = (
+    "claims",
+    "racing",
+    "scale_plan",
+    "vector_runner",
+    "workloads",
+    "zoo_results",
+    "zoo_tasks",
+)
 CLAIM = re.compile(r"^claim (\S+): (\S+) \(target (.+?)\) (.+)$", re.M)
 TRAINING, SOLVING = "breakout, 2,048 copies", "CartPole: seconds to 475"
 SAME, DEFAULTS = "CartPole, same settings", "CartPole, defaults settings"

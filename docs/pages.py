@@ -21,7 +21,12 @@ def write_or_check(pages: dict[Path, str]) -> int:
 
 def between(path: Path, mark: str, text: str) -> str:
     """The page at `path` with other text between `<!-- mark -->` and `<!-- end of mark -->`."""
-    before, begin, rest = path.read_text().partition(f"<!-- {mark} -->\n")
+    return replace_between(path.read_text(), mark, text, path)
+
+
+def replace_between(page: str, mark: str, text: str, path: Path) -> str:
+    """Return a page, that of `path`, with other text between the two comments of a mark."""
+    before, begin, rest = page.partition(f"<!-- {mark} -->\n")
     _, end, after = rest.partition(f"<!-- end of {mark} -->")
     if not begin or not end:
         raise SystemExit(f"{path} has no place for {mark}: <!-- {mark} --> <!-- end of {mark} -->")

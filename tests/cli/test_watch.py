@@ -21,6 +21,7 @@ from fugu.cli.subjects import Cast, find_run
 from fugu.core.errors import UsageError
 from fugu.store import Run
 from fugu.training.session import train
+from fugu.vector.recording import random_policy
 
 iio = pytest.importorskip("imageio.v3")
 pytestmark = pytest.mark.timeout(200)
@@ -77,6 +78,23 @@ def test_what_was_learned_is_played(game: WatchedGame) -> None:
     for _ in range(60):
         game.step([])
     assert game.status() == "good   step 60   return 60"
+
+
+def test_the_return_shown_is_that_of_the_first_agent() -> None:
+    """Other snakes die at other times, which does not end its episode."""
+    total, length, others = 0.0, 0, 0
+    with watched_vector("snake", {}) as vec:
+        game = WatchedGame("snakes", vec, random_policy, seed=1)
+        for _ in range(200):
+            game.step([])
+            rows = game._batch.groups[0].rows
+            ended = rows.terminations | rows.truncations
+            others += int(ended[1:].any() and not ended[0])
+            total, length = (
+                (0.0, 0) if ended[0] else (total + round(float(rows.rewards[0]), 6), length + 1)
+            )
+            assert f"step {length}   return {total:g}" in game.status()
+    assert others
 
 
 def test_keys_pause_begin_anew_and_quit(game: WatchedGame) -> None:

@@ -232,7 +232,7 @@ class Noisy(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.time, self.taken = self.time + 1, action
-        info = {"a": 2, "b": {"c": 0.5}, "text": "x"}
+        info = {"a": 2, "b": {"c": 0.5, "d": np.uint8(200)}, "text": "x"}
         return np.zeros((4, 6), np.uint8), 1.5, self.time == 3, False, info
 
 
@@ -242,7 +242,8 @@ def test_episode_stats_tell_sums_at_the_end_and_nothing_before() -> None:
     assert env.unwrapped.options == {"level": 1}
     infos = [env.step(np.zeros(2))[4] for _ in range(3)]
     assert infos[:2] == [{}, {}]
-    assert infos[2] == {"episode_return": 4.5, "episode_length": 3, "a": 6, "b/c": 1.5}
+    sums = {"a": 6, "b/c": 1.5, "b/d": 600}
+    assert infos[2] == {"episode_return": 4.5, "episode_length": 3, **sums}
 
 
 def test_pictures_are_made_smaller_and_actions_cut() -> None:

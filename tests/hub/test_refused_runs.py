@@ -237,6 +237,19 @@ def test_environments_that_are_programs_are_refused(env: Any, shared: Path) -> N
     assert not Path("harmed").exists()
 
 
+@pytest.mark.parametrize("env", ["classic_control:CartPole-v1", "minigrid:Empty-5x5-v0"])
+def test_what_training_calls_a_plain_gymnasium_id_is_taken(env: str, shared: Path) -> None:
+    change_config(shared, env=env)
+    assert pull("./shared").run.config["env"] == env
+
+
+@pytest.mark.parametrize("env", ["gameboy:game.gb", "classic_controls:CartPole-v1"])
+def test_a_recipe_that_takes_functions_or_is_unknown_is_refused(env: str, shared: Path) -> None:
+    change_config(shared, env=env, env_kwargs={"reward": "os:system"})
+    with pytest.raises(RefusedError, match="given the environment"):
+        pull("./shared")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -16,6 +16,7 @@ from fugu.core.errors import UsageError
 from fugu.envs import suite
 from fugu.envs.contract import AgentGroup
 from fugu.policies import Core, Policy, PolicyConfig, make_policy, unpack
+from fugu.policies.twins import TwinEncoder
 
 CORES = ["none", "lstm", "gru", "mingru", "transformer"]
 OBSERVATION = spaces.Dict(
@@ -98,6 +99,13 @@ def test_a_critic_of_its_own_does_not_go_with_ones_own_parts() -> None:
     cfg = PolicyConfig(critic="own")
     with pytest.raises(UsageError, match="given 'own' with your own decoder"):
         make_policy(group_of(OBSERVATION, ACTION), cfg, decoder=nn.Linear(128, 8))
+
+
+def test_auto_gives_critics_a_network_of_their_own_unless_parts_are_given() -> None:
+    cfg, group = PolicyConfig(critic="auto"), group_of(OBSERVATION, ACTION)
+    assert isinstance(make_policy(group, cfg).encoder, TwinEncoder)
+    mine = make_policy(group, PolicyConfig()).encoder
+    assert make_policy(group, cfg, encoder=mine).encoder is mine
 
 
 def test_the_heads_are_one_layer_that_begins_small_for_actions() -> None:

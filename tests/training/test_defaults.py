@@ -45,14 +45,14 @@ PICTURE = spaces.Box(0, 255, (64, 64, 3), np.uint8)
 @pytest.mark.parametrize(
     ("observation", "action", "facts"),
     [
-        (NUMBERS, CHOICE, EnvFacts(1, images=False, numeric=True, continuous=False)),
-        (NUMBERS, FORCE, EnvFacts(1, images=False, numeric=True, continuous=True)),
-        (PICTURE, CHOICE, EnvFacts(1, images=True, numeric=True, continuous=False)),
-        (spaces.Text(9), CHOICE, EnvFacts(1, images=False, numeric=False, continuous=False)),
+        (NUMBERS, CHOICE, EnvFacts(1, images=False, numeric=True, action_size=0)),
+        (NUMBERS, FORCE, EnvFacts(1, images=False, numeric=True, action_size=2)),
+        (PICTURE, CHOICE, EnvFacts(1, images=True, numeric=True, action_size=0)),
+        (spaces.Text(9), CHOICE, EnvFacts(1, images=False, numeric=False, action_size=0)),
         (
             spaces.Dict(a=NUMBERS, b=CHOICE),
             spaces.Dict(a=CHOICE, b=FORCE),
-            EnvFacts(1, images=False, numeric=True, continuous=True),
+            EnvFacts(1, images=False, numeric=True, action_size=2),
         ),
     ],
 )
@@ -75,16 +75,16 @@ def test_settings_follow_from_facts_and_not_from_names() -> None:
 
 
 def test_copies_of_several_agents_are_fewer() -> None:
-    several = settings_of(choose(EnvFacts(4, images=False, numeric=True, continuous=False)))
+    several = settings_of(choose(EnvFacts(4, images=False, numeric=True, action_size=0)))
     assert several["vec"]["num_envs"] == 16
     assert several["train"]["horizon"] == 32
-    crowd = settings_of(choose(EnvFacts(500, images=False, numeric=True, continuous=False)))
+    crowd = settings_of(choose(EnvFacts(500, images=False, numeric=True, action_size=0)))
     assert crowd["vec"]["num_envs"] == 1
     assert crowd["train"]["horizon"] == 16
 
 
 def test_texts_keep_the_plain_defaults() -> None:
-    assert choose(EnvFacts(1, images=False, numeric=False, continuous=False)) == []
+    assert choose(EnvFacts(1, images=False, numeric=False, action_size=0)) == []
 
 
 def test_what_is_given_wins_over_what_is_observed() -> None:

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from rank_cases import ALIKE, EQUAL, run
 
 from fugu.core.errors import UsageError

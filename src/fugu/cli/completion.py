@@ -19,8 +19,9 @@ from fugu.core.errors import FuguError, UsageError
 COMPLETE, INSTALL = "--complete", "--install-completion"
 ALONE = ("--help", "--version", INSTALL)
 TRAIN_OPTIONS = (
-    "--preset", "--config", "--algo", "--seed", "--seeds", "--device", "--init-from", "--resume",
-    "--nproc", "--max-restarts", "--rank-timeout", "--cluster", "--requeue", "--dry-run", "--quiet",
+    "--preset", "--config", "--algo", "--seed", "--seeds", "--device", "--auto", "--init-from",
+    "--resume", "--nproc", "--max-restarts", "--rank-timeout", "--cluster", "--requeue",
+    "--dry-run", "--quiet",
 )  # fmt: skip
 # Commands whose flags are settings: their options, sections, and what they are given.
 TRAINING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
@@ -39,6 +40,7 @@ TRAINING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
 GROUPS = {
     "coding": ("run", "bench", "attack", "export"),
     "hub": ("push", "pull"),
+    "zoo": ("list", "play", "eval", "pull"),
 }
 SCRIPTS = {
     "bash": """\

@@ -19,7 +19,9 @@ class Evaluate:
     name: Annotated[str, tyro.conf.arg(metavar="RUN")]
     """The run: its name, the beginning of it, its folder, or latest."""
     episodes: int = 100
-    """Episodes to play."""
+    """Episodes of single agents to play, the same number of each agent of each copy."""
+    max_episode_steps: int = 100_000
+    """Environment steps after which an episode that does not end is counted as truncated."""
     best: bool = False
     """Take the best checkpoint and not the last."""
     sample: bool = False
@@ -54,6 +56,7 @@ class Evaluate:
             best=self.best,
             greedy=not self.sample,
             seed=self.seed,
+            max_episode_steps=self.max_episode_steps,
         ).to_dict()
         if self.video is not None:
             self._film(self.video)
@@ -79,6 +82,7 @@ class Evaluate:
             best=self.best,
             greedy=not self.sample,
             seed=self.seed,
+            max_episode_steps=self.max_episode_steps,
         )
         told = [each.to_dict() for each in achieved]
         correlation = rank_correlation(self.target, [each["mean_return"] for each in told])
@@ -105,9 +109,14 @@ class Evaluate:
 
 
 def _sentence(found: dict[str, Any]) -> str:
-    costs = "".join(f", {name} {found[name]:.4g}" for name in found if "mean_cost" in name)
+    more = "".join(f", {name} {found[name]:.4g}" for name in found if "mean_cost" in name)
+    if "is_success" in found:
+        whose = " of the episodes that ended" if found["cut_off"] else ""
+        more += f", success rate {found['is_success']:.1%}{whose}"
+    if found["cut_off"]:
+        more += f"; {found['cut_off']} did not end and were cut off (--max-episode-steps)"
     return (
         f"{found['episodes']} episodes: return {found['mean_return']:.4g} "
         f"(deviation {found['deviation']:.3g}, {found['lowest']:.4g} to "
-        f"{found['highest']:.4g}), length {found['mean_length']:.4g}{costs}"
+        f"{found['highest']:.4g}), length {found['mean_length']:.4g}{more}"
     )

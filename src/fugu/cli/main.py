@@ -38,6 +38,7 @@ from fugu.cli.runs import Runs
 from fugu.cli.serve import Serve
 from fugu.cli.sweep import Sweep
 from fugu.cli.train import Resume, Train
+from fugu.cli.zoo import Zoo
 from fugu.core.errors import FuguError
 from fugu.core.writing import tells_full_disk
 
@@ -72,6 +73,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "export": Export,
     "serve": Serve,
     "hub": Hub,
+    "zoo": Zoo,
     "convert-config": ConvertConfig,
 }
 

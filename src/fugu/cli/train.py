@@ -29,6 +29,11 @@ the path of a native environment; fugu envs lists them.
   --seed N           root of all chance
   --seeds N          train with so many seeds, one after the other, and report on all
   --device NAME      cpu, cuda or mps
+  --auto             search for better PPO settings, by successive halving: these settings and
+                     seven others train for 1/8 of the steps, the better half goes on to 1/4 and
+                     1/2, and the two best to the end, these settings always among them; costs 3
+                     times --train.total-steps in training steps, 4 at most (rare rewards,
+                     evaluation)
   --init-from RUN    begin with the policy of another run
   --resume auto      go on with the newest run of the same settings, if there is one
   --nproc N          train with so many processes, each with its share of the copies; when one
@@ -78,6 +83,7 @@ class Train:
     requeue: bool = False
     launch: Launch = field(default_factory=Launch)
     args: tuple[str, ...] = ()
+    auto: bool = False
     dry_run: bool = False
     quiet: bool = False
 
@@ -88,7 +94,7 @@ class Train:
         if not rest or {"-h", "--help"} & {*rest}:
             print(TRAIN_HELP + "\n\n" + settings_help(_algo(args)))
             raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, PLAIN, ("dry-run", "quiet", "requeue"))
+        options, names = plain_options(rest, PLAIN, ("auto", "dry-run", "quiet", "requeue"))
         if len(names) != 1:
             raise UsageError(f"train: given {names}; allowed: one environment. See fugu train -h")
         if "env" in tree:
@@ -112,6 +118,10 @@ class Train:
         files = () if self.config is None else (self.config,)
         layers = config_layers(self.env, preset=self.preset, files=files, overrides=self.tree)
         cfg = read_config(merge(*(layer.tree for layer in layers)))
+        if self.auto:
+            from fugu.training.auto.members import check_searchable
+
+            check_searchable(cfg, max(self.launch.nproc, 2 if self.launch.cluster else 1))
         if self.dry_run:
             self._show(cfg, sources_of(layers))
             return 0
@@ -172,6 +182,7 @@ class Train:
             show=not self.quiet,
             init_from=self.init_from,
             auto_resume=self._resumes,
+            auto=self.auto,
             callbacks=callbacks,
             **tree,
         )
@@ -191,6 +202,11 @@ class Train:
             print(f"init_from = {str(Run.open(self.init_from, cfg.run.folder).folder)!r}")
         if self.seeds > 1:
             print(f"seeds = {self.seeds}")
+        if self.auto:
+            from fugu.training.auto.members import make_members
+
+            for member in make_members(cfg.train):
+                print(f"# auto: {member.name}: {member.describe() or 'as below'}; {member.reason}")
         _show_settings(to_tree(cfg), sources)
 
 
@@ -265,6 +281,9 @@ def report(result: Result) -> None:
     """A line about what came of a session, which the first rank knows."""
     if result.run is None:
         return
+    from fugu.training.auto.record import read_record
+    from fugu.training.auto.report import describe_choice
+
     score = "no episode ended" if result.score is None else f"mean return {result.score:.4g}"
     rate = result.steps / max(result.seconds, 1e-9)
     print(
@@ -272,6 +291,10 @@ def report(result: Result) -> None:
         f"({rate:,.0f}/s): {score} over the last episodes; "
         f"kept in {result.run.folder}"
     )
+    record = read_record(result.run)
+    if record is not None and record.winner is not None:
+        print(describe_choice(record))
+        print(f"settings: {result.run.folder / 'auto.toml'}")
     if result.status == "stopped":
         print(f"go on with: fugu resume {result.run.name}", file=sys.stderr)
 

@@ -45,6 +45,20 @@ def to_tree(config: Any) -> Tree:
     return tree
 
 
+def plain_tree(config: Any) -> Tree:
+    """Return a config as nested dicts, lists and plain values, as JSON has them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(entry) for key, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(entry) for entry in value]
+        return str(value) if isinstance(value, Path) else value
+
+    tree: Tree = plain(to_tree(config))
+    return tree
+
+
 def merge(*trees: Mapping[str, Any]) -> Tree:
     """One tree of several; later ones win, key by key.
 

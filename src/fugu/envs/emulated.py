@@ -319,7 +319,7 @@ class EmulatedEnv(Env):
 
     def _emit(self, agent: Hashable) -> Info:
         info = self._stats[agent].emit()
-        return {"agent": agent, **info} if len(self._slots) > 1 else info
+        return {**info, "agent": agent} if len(self._slots) > 1 else info
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -14,12 +15,20 @@ Reduction = Literal["mean", "sum", "last", "min", "max"]
 
 # Told by other means, or of no use once the episode is over.
 _SKIPPED = ("action_mask", "final_info", "final_obs", "final_observation")
+# Gymnasium's success flag says whether the goal is reached now, so an episode's is its last one.
+_DEFAULT_REDUCTIONS: dict[str, Reduction] = {"is_success": "last"}
 _REDUCERS: dict[str, Callable[[Any, Any], Any]] = {
-    "mean": np.add,
-    "sum": np.add,
+    "mean": operator.add,
+    "sum": operator.add,
     "last": lambda _, new: new,
     "min": np.minimum,
     "max": np.maximum,
+}
+# Scalar types and what turns them into Python numbers, whose sums cannot overflow.
+_TO_SUM: dict[type, Callable[[Any], int | float]] = {
+    **dict.fromkeys((bool, int, np.bool_), int),
+    **{np.dtype(f"{kind}{size}").type: int for kind in "iu" for size in (1, 2, 4, 8)},
+    **dict.fromkeys((float, np.float16, np.float32, np.float64), float),
 }
 
 
@@ -27,8 +36,10 @@ class EpisodeStats:
     """Gathers one agent's rewards and infos and emits one info at the end of each episode.
 
     The info holds `episode_return`, `episode_length` and every entry seen on the way, nested ones
-    under `outer/inner`: numbers and arrays of one shape by their `reduce` (the mean over the steps
-    that had them, if none is named), everything else as it was last.
+    under `outer/inner`: numbers, booleans and arrays of one shape by their `reduce`, everything
+    else as it was last. An entry without a reduction is averaged over the steps that had it, except
+    `is_success`, of which the last value counts. Means are float64, and sums are wide enough for
+    any number of steps; "last", "min" and "max" keep the type of the entry.
 
     >>> stats = EpisodeStats(reduce={"score": "last"})
     >>> stats.add(1.0, {"score": 1, "speed": 2.0, "where": "cave"})
@@ -38,7 +49,7 @@ class EpisodeStats:
     """
 
     def __init__(self, reduce: Mapping[str, Reduction] | None = None) -> None:
-        self._reduce = dict(reduce or {})
+        self._reduce = {**_DEFAULT_REDUCTIONS, **(reduce or {})}
         for key, name in self._reduce.items():
             if name not in _REDUCERS:
                 raise UsageError(
@@ -54,8 +65,7 @@ class EpisodeStats:
     def clear(self) -> None:
         """Forget the episode so far."""
         self._return, self._length = 0.0, 0
-        self._values: dict[str, Any] = {}
-        self._counts: dict[str, int] = {}
+        self._entries: dict[str, _Entry] = {}
 
     def add(self, reward: Any, info: Mapping[str, Any], steps: int = 1) -> None:
         """One step's reward and info; `steps` is 0 for a reward that no action earned."""
@@ -71,51 +81,118 @@ class EpisodeStats:
 
     def note(self, info: Mapping[str, Any]) -> None:
         """An info that no step brought, as that of a reset."""
-        if not isinstance(info, Mapping):
+        if type(info) is not dict and not isinstance(info, Mapping):
             raise EnvError(f"info: given {info!r}; allowed: a dict.")
-        for key, value in _flatten(info):
-            if not _is_numeric(value):
-                self._values[key] = value
-                self._counts.pop(key, None)
-            elif key in self._counts and np.shape(self._values[key]) == np.shape(value):
-                reducer = _REDUCERS[self._reduce.get(key, "mean")]
-                self._values[key] = reducer(self._values[key], value)
-                self._counts[key] += 1
-            else:  # new, or of another shape than before
-                self._values[key] = np.array(value) if np.ndim(value) else value
-                self._counts[key] = 1
+        self._note_all(info, "")
+
+    def _note_all(self, info: Mapping[Any, Any], prefix: str) -> None:
+        entries = self._entries
+        for key, value in info.items():
+            entry = entries.get(f"{prefix}{key}" if prefix else key)
+            if entry is not None and entry.is_sum:  # most entries of most steps
+                to_sum = _TO_SUM.get(type(value))
+                if to_sum is not None:
+                    entry.value += to_sum(value)
+                    entry.count += 1
+                    continue
+            if key in _SKIPPED:
+                continue
+            if isinstance(value, Mapping):
+                self._note_all(value, f"{prefix}{key}/")
+            else:
+                self._note_entry(f"{prefix}{key}", value)
+
+    def _note_entry(self, key: str, value: Any) -> None:
+        if not _is_numeric(value):
+            self._entries[key] = _Entry(value)
+            return
+        reduction = self._reduce.get(key, "mean")
+        adds = reduction in ("mean", "sum")
+        value = _widened(value) if adds else _copied(value)
+        entry = self._entries.get(key)
+        if entry is not None and entry.count and np.shape(entry.value) == np.shape(value):
+            entry.value = _REDUCERS[reduction](entry.value, value)
+            entry.count += 1
+        else:  # new, or of another shape than before
+            self._entries[key] = _Entry(value, 1, is_sum=adds and np.ndim(value) == 0)
 
     def emit(self) -> Info:
         """The episode's info; the next episode begins empty."""
         info: Info = {"episode_return": self._return, "episode_length": self._length}
-        for key, value in self._values.items():
-            if key in self._counts and self._reduce.get(key, "mean") == "mean":
-                value = value / self._counts[key]
+        for key, entry in self._entries.items():
+            value = entry.value
+            if entry.count and self._reduce.get(key, "mean") == "mean":
+                value = value / entry.count
             info[key] = value.item() if isinstance(value, np.generic) else value
         self.clear()
         return info
 
     def state(self) -> Info:
         """The episode so far, for `set_state`."""
-        names = ("_return", "_length", "_values", "_counts")
-        return {name: getattr(self, name) for name in names}
+        entries = self._entries.items()
+        return {
+            "_return": self._return,
+            "_length": self._length,
+            "_values": {key: entry.value for key, entry in entries},
+            "_counts": {key: entry.count for key, entry in entries if entry.count},
+        }
 
     def set_state(self, state: Info) -> None:
         """Go back to a `state()`."""
-        self.__dict__.update(state)
+        self.clear()
+        self._return, self._length = state["_return"], state["_length"]
+        counts = state["_counts"]
+        for key, value in state["_values"].items():
+            count = counts.get(key, 0)
+            adds = count > 0 and self._reduce.get(key, "mean") in ("mean", "sum")
+            value = _widened(value) if adds else value
+            self._entries[key] = _Entry(value, count, is_sum=adds and np.ndim(value) == 0)
 
 
-def _flatten(info: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in info.items():
-        if key in _SKIPPED:
-            continue
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value
+class _Entry:
+    """An entry of the infos over the episode so far.
+
+    Attributes:
+        value: Its sum or another reduction of it; of what is not numeric, the last value.
+        count: Steps that had it; 0 if it is not numeric.
+        is_sum: Whether it is the sum of scalars, as a Python number.
+    """
+
+    __slots__ = ("count", "is_sum", "value")
+
+    def __init__(self, value: Any, count: int = 0, *, is_sum: bool = False) -> None:
+        self.value, self.count, self.is_sum = value, count, is_sum
+
+
+def scalars(info: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers and booleans of an episode's info as floats, without arrays and text.
+
+    >>> scalars({"is_success": True, "score": 3, "where": "cave"})
+    {'is_success': 1.0, 'score': 3.0}
+    """
+    return {
+        name: float(value)
+        for name, value in info.items()
+        if _is_numeric(value) and not isinstance(value, np.ndarray)
+    }
+
+
+def _copied(value: Any) -> Any:
+    """A copy that the environment does not write into; an array without dimensions as a scalar."""
+    return np.array(value)[()] if isinstance(value, np.ndarray) else value
+
+
+def _widened(value: Any) -> Any:
+    """A number or an array in a type that holds sums of it; booleans add up as 0 and 1."""
+    if isinstance(value, np.ndarray):
+        wide = {"f": np.float64, "u": np.uint64}.get(value.dtype.kind, np.int64)
+        value = value.astype(wide)[()]
+    if isinstance(value, np.ndarray):
+        return value
+    return float(value) if isinstance(value, float | np.floating) else int(value)
 
 
 def _is_numeric(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.dtype.kind in "iufb")
-    return isinstance(value, int | float | np.number | np.bool_)
+    return isinstance(value, int | float | np.integer | np.floating | np.bool_)

@@ -18,7 +18,14 @@ from fugu.hub.pull import fetch
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.run import Run
 from fugu.training.config import Config
-from fugu.training.evaluate import COPIES, Evaluation, Players, load_policies, play
+from fugu.training.evaluate import (
+    COPIES,
+    MAX_EPISODE_STEPS,
+    Evaluation,
+    Players,
+    load_policies,
+    play,
+)
 from fugu.training.parts import Parts, PolicyFactory
 from fugu.vector import Vector, make
 from fugu.vector.recording import record
@@ -68,10 +75,24 @@ class Agent:
             layout = vec.groups[index].observation_layout
         return LoadedPolicy(make_engine(engine, self.policies[index], layout), engine, seed)
 
-    def evaluate(self, episodes: int = 100, *, greedy: bool = True, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self,
+        episodes: int = 100,
+        *,
+        greedy: bool = True,
+        seed: int = 0,
+        max_episode_steps: int = MAX_EPISODE_STEPS,
+    ) -> Evaluation:
         """Play episodes, as `fugu.evaluate` does."""
         with self.make(min(COPIES, episodes)) as vec:
-            return play(self.policies, vec, episodes, greedy=greedy, seed=seed)
+            return play(
+                self.policies,
+                vec,
+                episodes,
+                greedy=greedy,
+                seed=seed,
+                max_episode_steps=max_episode_steps,
+            )
 
     def film(self, out: Path, *, steps: int, height: int | None = None, seed: int = 0) -> Path:
         """A video or a GIF of how it plays."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fugu.envs import suite
+from fugu.envs import recipes, suite
 from fugu.envs.resolve import CODING
 from fugu.hub.contents import CONFIG, RefusedError
 
@@ -64,15 +64,27 @@ def why_code(env: str) -> str | None:
     (None, None, None)
     >>> why_code("os:system")
     "to play it is to import 'os' and call something in it"
+    >>> why_code("classic_control:CartPole-v1")  # what training CartPole-v1 keeps as its name
     """
     if env.endswith(suite.SUFFIXES):
         return "to play it is to load that library"
     prefix, colon, name = env.partition(":")
-    if not colon or prefix in _DATA or env in suite.ALIASES:
+    if not colon or prefix in _DATA or env in suite.ALIASES or _is_listed(env):
         return None
     if prefix == "coding":
         return None if name in CODING else "to play it is to run programs of that file"
     return f"to play it is to import {prefix!r} and call something in it"
+
+
+def _is_listed(env: str) -> bool:
+    """Return whether a recipe of fugu itself looks the name up in a list of plain Gymnasium ids.
+
+    Such a name imports no more than the plain id would. Other recipes take files or functions.
+    """
+    recipe = recipes.find_recipe(env)
+    if recipe is None or recipe.alias is None or recipe.names is None:
+        return False
+    return getattr(recipe.make, "__module__", "").startswith(f"{recipes.__name__}.")
 
 
 def _plain(key: str) -> str:

@@ -42,9 +42,10 @@ class PolicyConfig(CheckedConfig):
     observations that are sequences, with a KV cache."""
     window: PositiveInt = 64
     """Observations that the transformer looks back on, the present one included."""
-    critic: Literal["shared", "own"] = "shared"
-    """Whether values come of the network that actions come of, or of one like it: slower, and
-    better where values are hard to learn, as in MuJoCo."""
+    critic: Literal["auto", "shared", "own"] = "shared"
+    """Whether values come from the network that actions come from, or from a second one like it:
+    slower, and better where values are hard to learn, as in MuJoCo. Auto: a second one, but for
+    networks of your own, which are shared."""
     continuous: Continuous = "clipped"
     """How numbers come within their bounds: cut off there, or squashed by a tanh."""
     log_std: FiniteFloat = 0.0

@@ -210,13 +210,7 @@ def make_policy(
     """
     distribution = ActionDistribution(group.action_layout, cfg.continuous)
     layout = group.observation_layout
-    if cfg.critic == "own" and num_critics:
-        for name, part in (("encoder", encoder), ("core", core), ("decoder", decoder)):
-            if part is not None:
-                raise UsageError(
-                    f"policy.critic: given 'own' with your own {name}, of which there is one; "
-                    "allowed: 'shared'."
-                )
+    if num_critics and _has_own_critic(cfg, encoder=encoder, core=core, decoder=decoder):
         encoder, core, decoder = _make_twins(group, cfg, distribution.num_outputs, num_critics)
     if cfg.core == "tokens" and encoder is None and core is None:
         encoder, core = make_token_parts(layout, cfg.hidden_size, cfg.layers)
@@ -237,6 +231,17 @@ def make_policy(
             f"{outputs} for the actions and {num_critics} for the critics."
         )
     return Policy(encoder, core, decoder, distribution, num_critics, cfg.log_std, cfg.precision)
+
+
+def _has_own_critic(cfg: PolicyConfig, **parts: nn.Module | None) -> bool:
+    """Whether values come from a network of their own, given the parts that the user brings."""
+    given = [name for name, part in parts.items() if part is not None]
+    if cfg.critic == "own" and given:
+        raise UsageError(
+            f"policy.critic: given 'own' with your own {given[0]}, of which there is one; "
+            "allowed: 'auto', 'shared'."
+        )
+    return cfg.critic != "shared" and not given
 
 
 def _make_twins(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import torch
 
 STATE, CHECKSUMS, ENDING = "state.json", "checksums.json", ".safetensors"
+POLICY_ONLY = "policy_only"  # in a state: there is nothing but weights, and no training to resume
 _MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _NAME = re.compile(r"\w[\w.-]*")  # of a file of tensors, without its ending
 _FILE = re.compile(_NAME.pattern + re.escape(ENDING))

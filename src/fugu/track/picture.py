@@ -42,7 +42,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, path: Path) -> None:
             axes.fill_between(curve.steps, low, high, color=colour, alpha=0.18, lw=0)
     axes.set_xlabel("environment steps")
     axes.set_ylabel(metric.replace("_", " "))
-    axes.xaxis.set_major_formatter(lambda steps, _: _steps(steps))
+    axes.xaxis.set_major_formatter(lambda steps, _: step_label(steps))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e5e8eb", lw=0.8)
     axes.set_axisbelow(True)
@@ -50,10 +50,10 @@ def draw_curves(curves: Sequence[Curve], metric: str, path: Path) -> None:
     figure.savefig(path, dpi=140)
 
 
-def _steps(count: float) -> str:
-    """Steps as an axis says them.
+def step_label(count: float) -> str:
+    """Return a number of steps as the label of an axis.
 
-    >>> _steps(2_500_000), _steps(40_000), _steps(0)
+    >>> step_label(2_500_000), step_label(40_000), step_label(0)
     ('2.5M', '40k', '0')
     """
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fugu.core.ranks import ALONE, Ranks
 from fugu.data.segments import Segments
 from fugu.envs.contract import Buffers
+from fugu.envs.episode_stats import scalars
 from fugu.policies.policy import Policy
 from fugu.training.forwards import Forward, TorchForward
 from fugu.training.normalise import RewardScale
@@ -64,10 +65,9 @@ class EpisodeRecord:
 
     def _add(self, info: Mapping[str, Any], weight: float) -> None:
         self.episodes += int(weight)
-        for name, value in info.items():
-            if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-                self._sums[name] = self._sums.get(name, 0.0) + float(value) * weight
-                self._counts[name] = self._counts.get(name, 0.0) + weight
+        for name, value in scalars(info).items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * weight
+            self._counts[name] = self._counts.get(name, 0.0) + weight
 
 
 def _add_up(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:

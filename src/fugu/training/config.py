@@ -198,7 +198,9 @@ class RunConfig(CheckedConfig):
     evaluate_every: NonNegativeInt = 0
     """Agent steps between evaluations, which then say what is best; 0: the last episodes do."""
     evaluation_episodes: PositiveInt = 20
-    """Episodes of an evaluation, played without chance in the actions."""
+    """Episodes of an evaluation, as many of each agent, played without chance in the actions."""
+    evaluation_max_episode_steps: PositiveInt = 100_000
+    """Environment steps after which an evaluation counts a running episode as truncated."""
     record_data: Path | None = None
     """Write all episodes of the training to this folder, for algorithms that learn from data."""
     trajectories: bool = False

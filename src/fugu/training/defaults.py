@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
 from fugu.core.config import Tree, merge
@@ -26,14 +28,14 @@ class EnvFacts:
         num_agents: Agents of one copy.
         images: Whether an observation has an image.
         numeric: Whether observations are arrays and categories only: no texts or sequences.
-        continuous: Whether an action has continuous dimensions.
+        action_size: Continuous dimensions of an action; 0: it is discrete.
         recurrent: Whether the policy remembers earlier observations.
     """
 
     num_agents: int
     images: bool
     numeric: bool
-    continuous: bool
+    action_size: int
     recurrent: bool = False
 
 
@@ -57,8 +59,13 @@ def observe(
         agents,
         images=any(has_images(make_features(group.observation_layout)) for group in groups),
         numeric=all(_is_numeric(group.observation_layout.space) for group in groups),
-        continuous=any(
-            isinstance(leaf.space, spaces.Box) for g in groups for leaf in g.action_layout.leaves
+        action_size=max(
+            sum(
+                int(np.prod(leaf.space.shape))
+                for leaf in group.action_layout.leaves
+                if isinstance(leaf.space, spaces.Box)
+            )
+            for group in groups
         ),
         recurrent=recurrent,
     )
@@ -77,9 +84,9 @@ def _is_numeric(space: Any) -> bool:
 def choose(facts: EnvFacts) -> list[Choice]:
     """Return the settings for an environment of this kind, each with its reason.
 
-    >>> facts = EnvFacts(num_agents=1, images=False, numeric=True, continuous=True)
+    >>> facts = EnvFacts(num_agents=1, images=False, numeric=True, action_size=6)
     >>> [choice.reason for choice in choose(facts)]
-    ['any environment', '1 agent', 'observations without images', 'continuous actions']
+    ['any environment', '1 agent', 'observations without images', '6 continuous actions']
     """
     if not facts.numeric:
         return []
@@ -105,10 +112,14 @@ def choose(facts: EnvFacts) -> list[Choice]:
     if not facts.images:
         learn = {"epochs": 10, "minibatches": 32, "entropy_coefficient": 0.0}
         look = {"layers": 2, "hidden_size": 64, "activation": "tanh"}
-        look |= {"critic": "own", "normalise": True}
+        look |= {"critic": "auto", "normalise": True}
         found.append(Choice("observations without images", {"train": learn, "policy": look}))
-    if facts.continuous:
-        found.append(Choice("continuous actions", {"train": {"entropy_coefficient": 0.0}}))
+    if facts.action_size:
+        # Noise of all dimensions together has norm 1, whatever their number.
+        log_std = round(-0.5 * math.log(facts.action_size), 2)
+        reason = f"{facts.action_size} continuous action{'s' if facts.action_size > 1 else ''}"
+        learn = {"entropy_coefficient": 0.0}
+        found.append(Choice(reason, {"train": learn, "policy": {"log_std": log_std}}))
     return found
 
 

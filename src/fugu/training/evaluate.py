@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import EnvError, UsageError
 from fugu.core.seeding import derive
-from fugu.data.episode_costs import EpisodeCosts, by_constraint
+from fugu.data.episode_costs import by_constraint
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyEngine
 from fugu.policies.policy import Policy, make_policy
@@ -20,6 +21,7 @@ from fugu.store.checkpoint import load_checkpoint, refuses_misfits
 from fugu.store.run import Run
 from fugu.training.config import Config, read_config
 from fugu.training.engines import policy_factory
+from fugu.training.episode_quota import Episode, EpisodeQuota, mean_stats
 from fugu.training.forwards import make_forward
 from fugu.training.parts import Parts, PolicyFactory
 from fugu.vector import Batch, Vector, make
@@ -27,36 +29,66 @@ from fugu.vector import Batch, Vector, make
 EVALUATION = 0x6576  # the branch of the seed tree
 COPIES = 16
 UNASKED = 10_000_000  # weights that a policy may have, whatever its checkpoint holds
-PATIENCE = 10_000_000  # steps after which an episode counts as endless
+MAX_EPISODE_STEPS = 100_000  # more than the time limit of any common environment
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What some episodes came to.
+    """Episodes that policies have played: the same number of each agent of each copy.
 
     Attributes:
-        returns: Of each episode.
-        lengths: Of each episode.
-        costs: Means over agents' episodes, by name; none if the environment has no costs.
+        returns: Return of each episode, copy after copy and agent after agent.
+        lengths: Length of each episode in steps of its agent, in the same order.
+        costs: Mean cost of the same episodes, by name; empty if the environment has no costs.
+        stats: Means of the other numbers in the episodes' infos, by name: the success rate under
+            `is_success`, for example. Episodes that were cut off have none.
+        cut_off: Number of episodes that were still running when they reached the step limit; their
+            returns, lengths and costs are those up to there.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[float, ...]
     costs: Mapping[str, float] = field(default_factory=dict)
+    stats: Mapping[str, float] = field(default_factory=dict)
+    cut_off: int = 0
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode], groups: Sequence[AgentGroup]) -> Evaluation:
+        """Return the evaluation that consists of these episodes, of agents of these groups."""
+        ordered = sorted(episodes, key=lambda episode: (episode.env, episode.agent))
+        costs: dict[str, float] = {}
+        first = 0
+        for group in groups:
+            agents = range(first, first + group.num_agents)
+            paid = [episode.costs for episode in episodes if episode.agent in agents]
+            if group.num_costs and paid:
+                prefix = "" if len(groups) == 1 else f"{group.name}/"
+                costs |= by_constraint(f"{prefix}mean_cost", np.array(paid).mean(0))
+            first += group.num_agents
+        return cls(
+            tuple(episode.episode_return for episode in ordered),
+            tuple(episode.length for episode in ordered),
+            costs,
+            mean_stats([episode.stats for episode in ordered]),
+            sum(episode.cut_off for episode in ordered),
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Its figures, as JSON has them."""
+        """Its figures, as JSON has them; a statistic with the name of one is under `info/`."""
         returns = np.array(self.returns)
         spread = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
-        return {
+        figures = {
             "episodes": len(returns),
             "mean_return": float(returns.mean()),
             "deviation": spread,
             "lowest": float(returns.min()),
             "highest": float(returns.max()),
             "mean_length": float(np.mean(self.lengths)),
+            "cut_off": self.cut_off,
             **self.costs,
         }
+        stats = {f"info/{key}" if key in figures else key: v for key, v in self.stats.items()}
+        return figures | stats
 
 
 class Players:
@@ -177,20 +209,25 @@ def evaluate(
     seed: int = 0,
     env: Callable[..., Any] | None = None,
     policy_factory: PolicyFactory | None = None,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> Evaluation:
     """Play episodes with a run's policies.
 
-    Every copy plays the same number of episodes, so that short ones are not counted more often.
+    Every agent of every copy plays the same number of episodes, so that short ones are not counted
+    more often.
 
     Args:
         run: Its name, its folder, or "latest".
-        episodes: How many, rounded up to a multiple of the copies.
+        episodes: Number of episodes of single agents, rounded up to a multiple of all agents of
+            the up to 16 copies.
         root: Where runs are.
         best: Take the best checkpoint and not the last.
         greedy: Take the most probable actions and not random ones.
         seed: Of the environments and of the actions.
         env: What the run was trained on, if that was something to call.
         policy_factory: As of `train`, if it was given there.
+        max_episode_steps: Steps of the environment after which an episode that does not end is
+            counted as truncated; `Evaluation.cut_off` says how many were.
     """
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")
@@ -199,45 +236,21 @@ def evaluate(
     cfg, policies = load_policies(found, found.best() if best else None, parts)
     options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     with make(parts.env_of(cfg.env), min(COPIES, episodes), **options) as vec:
-        return play(policies, vec, episodes, greedy=greedy, seed=seed, engine=engine_of(cfg))
+        return play(
+            policies,
+            vec,
+            episodes,
+            greedy=greedy,
+            seed=seed,
+            engine=engine_of(cfg),
+            max_episode_steps=max_episode_steps,
+        )
 
 
 def engine_of(cfg: Config) -> PolicyEngine:
     """Who is to compute what policies say; torch, for policies that have no such setting."""
     found: PolicyEngine = getattr(cfg.policy, "engine", "torch")
     return found
-
-
-class Bills:
-    """What each agent of a vector pays, over the same number of episodes."""
-
-    def __init__(self, vec: Vector, quota: int) -> None:
-        self._groups, self._quota = vec.groups, quota
-        counts = [vec.num_envs * group.num_agents for group in vec.groups]
-        self._sums = [
-            EpisodeCosts(count, group.num_costs)
-            for count, group in zip(counts, vec.groups, strict=True)
-        ]
-        self._left = [np.full(count, quota) for count in counts]
-
-    def note(self, batch: Batch) -> None:
-        """What a batch says; agents that have played their episodes pay no more."""
-        for sums, left, group in zip(self._sums, self._left, batch.groups, strict=True):
-            agents, rows = group.agent_ids, group.rows
-            if not rows.costs.shape[1]:
-                continue
-            ended = rows.terminations | rows.truncations
-            sums.note(agents, rows.costs, ended & (left[agents] > 0), rows.valid)
-            left[agents] -= ended & rows.valid
-
-    def means(self) -> dict[str, float]:
-        """Over episodes, by name."""
-        found: dict[str, float] = {}
-        for sums, group in zip(self._sums, self._groups, strict=True):
-            prefix = "" if len(self._groups) == 1 else f"{group.name}/"
-            if group.num_costs and len(sums.finished):
-                found |= by_constraint(f"{prefix}mean_cost", sums.finished.mean(0))
-        return found
 
 
 def play(
@@ -248,24 +261,34 @@ def play(
     greedy: bool = True,
     seed: int = 0,
     engine: PolicyEngine = "auto",
+    max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> Evaluation:
-    """Play episodes in a vector of your own; every copy plays as many."""
-    quota = -(-episodes // vec.num_envs)
-    returns: list[list[float]] = [[] for _ in range(vec.num_envs)]
-    lengths: list[list[float]] = [[] for _ in range(vec.num_envs)]
-    bills = Bills(vec, quota)
-    players = Players(policies, vec, derive(seed, EVALUATION), greedy=greedy, engine=engine)
-    vec.async_reset(derive(seed, EVALUATION, 1))
-    for _ in range(PATIENCE):
-        batch = vec.recv()
-        bills.note(batch)
-        for env, told in batch.infos.items():
-            for info in told:
-                returns[env].append(float(info["episode_return"]))
-                lengths[env].append(float(info["episode_length"]))
-        if all(len(mine) >= quota for mine in returns):
+    """Play episodes in a vector of your own; see `evaluate`.
+
+    The vector is reset, and once more whenever only episodes are left that were cut off.
+    """
+    if max_episode_steps < 1:
+        raise UsageError(f"max_episode_steps: expected 1 or more; got {max_episode_steps}.")
+    quota = EpisodeQuota(
+        vec.groups, vec.num_envs, -(-episodes // vec.num_agents), max_episode_steps
+    )
+    path: tuple[int, ...] = (EVALUATION,)
+    for resets in itertools.count(1):
+        players = Players(policies, vec, derive(seed, *path), greedy=greedy, engine=engine)
+        vec.async_reset(derive(seed, *path, 1))
+        while True:
+            batch = vec.recv()
+            quota.add(batch)
+            if quota.complete or quota.stuck:
+                break
+            vec.send(players(batch))
+        if quota.complete:
             break
-        vec.send(players(batch))
-    flat = [value for mine in returns for value in mine[:quota]]
-    long = [value for mine in lengths for value in mine[:quota]]
-    return Evaluation(tuple(flat), tuple(long), bills.means())
+        quota.restart()
+        path = (EVALUATION, 1 + resets)
+    if not quota.episodes:
+        raise EnvError(
+            f"evaluation: no agent acted within {max_episode_steps:,} steps of the environment. "
+            "Check that its agents are live after a reset."
+        )
+    return Evaluation.of(quota.episodes, vec.groups)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 
-from fugu.core.config import to_tree
+from fugu.core.config import Tree, to_tree
 from fugu.core.errors import FuguError, UsageError
+from fugu.store.checkpoint import POLICY_ONLY, read_state
 from fugu.store.run import Run
 from fugu.training.config import Config, read_config
 
@@ -20,10 +22,16 @@ class RequeueError(FuguError, RuntimeError):
     """The scheduler did not take a job back."""
 
 
-def newest_alike(cfg: Config) -> Run | None:
+def newest_alike(
+    cfg: Config, settings_of: Callable[[Run], Tree] = lambda run: run.config
+) -> Run | None:
     """The newest run of the same settings that did not fail; None if there is none.
 
     What is kept of a run, the section `run`, may differ; a name that is given is that of the run.
+
+    Args:
+        cfg: The settings.
+        settings_of: Returns the settings of a run to compare with them.
 
     Raises:
         UsageError: The run is under way here, or has the name but other settings.
@@ -32,7 +40,7 @@ def newest_alike(cfg: Config) -> Run | None:
         named = run.name == cfg.run.name
         if cfg.run.name is not None and not named:
             continue
-        if not _alike(run, cfg):
+        if not _alike(settings_of(run), cfg):
             if named:
                 raise UsageError(
                     f"run.name: given {run.name!r}, a run of other settings; allowed with resume "
@@ -44,14 +52,21 @@ def newest_alike(cfg: Config) -> Run | None:
                 f"resume: given auto, but {run.name} is under way (process {run.process}); "
                 "allowed: a run that has ended. Wait for it, or give --run.name for another."
             )
-        if run.status != "failed" or named:
-            return run
+        if not named and (run.status == "failed" or _holds_policy_only(run)):
+            continue
+        return run
     return None
 
 
-def _alike(run: Run, cfg: Config) -> bool:
+def _holds_policy_only(run: Run) -> bool:
+    """Return whether there is nothing to resume, as in a run that was pulled from the zoo."""
+    latest = run.latest()
+    return latest is not None and bool(read_state(latest).get(POLICY_ONLY))
+
+
+def _alike(settings: Tree, cfg: Config) -> bool:
     try:
-        theirs = read_config(run.config)
+        theirs = read_config(settings)
     except FuguError:  # settings of another version
         return False
     return _compared(theirs) == _compared(cfg)

@@ -6,22 +6,24 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fugu.core.config import Tree, merge, to_tree
+from fugu.core.config import Tree, merge, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
 from fugu.data.recording import Recorder
-from fugu.policies.policy import Policy, make_policy
-from fugu.store.checkpoint import load_checkpoint, refuses_misfits
+from fugu.policies.policy import make_policy
+from fugu.store.checkpoint import POLICY_ONLY, Checkpoint, load_checkpoint, refuses_misfits
 from fugu.store.run import Run
 from fugu.track.combine import CombinedSink
 from fugu.track.dashboard import Dashboard
 from fugu.track.jsonl import JsonlSink
 from fugu.track.sinks import Sink
 from fugu.track.snapshot import Snapshot
+from fugu.training.auto.record import is_unfinished
+from fugu.training.auto.search import TrainMember
+from fugu.training.auto.start import resume_auto, train_auto
 from fugu.training.collect import Collector
 from fugu.training.config import Config, read_config, resolve_config
 from fugu.training.distributed import joined
@@ -29,36 +31,14 @@ from fugu.training.evaluate import COPIES, engine_of, play
 from fugu.training.parts import Parts, PolicyFactory, name_of
 from fugu.training.preemption import newest_alike
 from fugu.training.programs import ProgramRecorder
+from fugu.training.result import Callback as Callback
+from fugu.training.result import Result as Result
 from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_signals
 from fugu.vector import Vector, make
 
-Callback = Callable[[Trainer, Progress], None]
 log = logging.getLogger("fugu")
 DEFAULT = Parts()
 RECENT = 100  # episodes that a score is the mean of
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a session.
-
-    Attributes:
-        run: Its folder; None if nothing was kept, and at all ranks but the first.
-        policies: As they are now, one for each group of agents.
-        steps: Agent steps so far.
-        seconds: Of this session.
-        score: Mean return of the last episodes; None if none ended.
-        status: "finished", or "stopped" by a signal or a callback.
-        signals: That came, to whatever rank.
-    """
-
-    run: Run | None
-    policies: list[Policy]
-    steps: int
-    seconds: float
-    score: float | None
-    status: str
-    signals: tuple[int, ...] = ()
 
 
 def train(
@@ -72,6 +52,7 @@ def train(
     init_from: str | Path | None = None,
     policy_factory: PolicyFactory | None = None,
     auto_resume: bool = False,
+    auto: bool = False,
     **sections: Any,
 ) -> Result:
     """Train policies on an environment.
@@ -88,6 +69,9 @@ def train(
         policy_factory: Called with a group of agents and the policy's settings for its `Policy`,
             such as `fugu.policies.make_policy` with an encoder of your own.
         auto_resume: Go on with the newest run of the same settings, if there is one.
+        auto: Search for better settings than those given, by successive halving over eight
+            members (see `fugu.training.auto`). The policy returned has trained for
+            `train.total_steps`, all members together for at most four times as many.
         **sections: Settings by section: `train={"learning_rate": 0.01}`, `seed=1`, `vec={...}`,
             `policy={"core": "lstm"}`, `env_kwargs={...}`.
 
@@ -106,6 +90,16 @@ def train(
     with joined() as ranks:
         parts = Parts(env if callable(env) else None, policy_factory or make_policy, ranks)
         first = ranks.rank == 0
+        if auto:
+            return train_auto(
+                cfg,
+                parts,
+                _member_trainer(parts, show, tuple(callbacks)),
+                keep=keep,
+                show=show,
+                auto_resume=auto_resume,
+                init_from=init_from,
+            )
         run = newest_alike(cfg) if auto_resume and keep and first else None
         resumes = ranks.share(run is not None and run.latest() is not None)
         session = Session(
@@ -141,11 +135,31 @@ def resume(
         found = None
         if not ranks.rank:
             found = run if isinstance(run, Run) else Run.open(run, root)
-        tree = ranks.share({} if found is None else found.config)
-        cfg = read_config(merge(tree, overrides or {}))
         parts = Parts(env, policy_factory or make_policy, ranks)
         shown = show and not ranks.rank
+        if found is not None and ranks.size == 1 and is_unfinished(found):
+            trainer = _member_trainer(parts, shown, tuple(callbacks))
+            return resume_auto(found, parts, trainer, overrides or {}, shown)
+        tree = ranks.share({} if found is None else found.config)
+        cfg = read_config(merge(tree, overrides or {}))
         return Session(cfg, found, shown, tuple(callbacks), parts, resumes=True).run()
+
+
+def _member_trainer(parts: Parts, show: bool, callbacks: tuple[Callback, ...]) -> TrainMember:
+    """Return what trains one member of a search, in a session of its own."""
+
+    def train_member(
+        cfg: Config, run: Run | None, more: tuple[Callback, ...], init_from: str | None
+    ) -> Result:
+        resumes = run is not None
+        session = Session(
+            cfg, run, show, callbacks + more, parts, resumes=resumes, keeps=not resumes
+        )
+        if init_from is not None and not resumes:
+            session.init_from = Run.open(init_from, cfg.run.folder)
+        return session.run()
+
+    return train_member
 
 
 class Session:
@@ -196,7 +210,7 @@ class Session:
             if self._keeps and self._run is None and not self._ranks.rank:
                 # Now that nothing is wrong with the settings.
                 folder, name = self.cfg.run.folder, self.cfg.run.name
-                self._run = Run.create(folder, name, self.cfg.env, _plain(to_tree(self.cfg)))
+                self._run = Run.create(folder, name, self.cfg.env, plain_tree(self.cfg))
             settle = getattr(trainer.engine, "settle", None)
             if settle is not None and self._run is not None:  # it keeps files of its own
                 settle(self._run)
@@ -360,8 +374,24 @@ class Session:
             env = self._parts.env_of(self.cfg.env)
             emulation = self.cfg.train.emulation
             self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs, **emulation)
-        options: dict[str, Any] = {"seed": self.cfg.seed, "engine": engine_of(self.cfg)}
-        return play(trainer.policies, self._examiner, episodes, **options).to_dict()
+        limit = self.cfg.run.evaluation_max_episode_steps
+        found = play(
+            trainer.policies,
+            self._examiner,
+            episodes,
+            seed=self.cfg.seed,
+            engine=engine_of(self.cfg),
+            max_episode_steps=limit,
+        )
+        if found.cut_off:
+            log.warning(
+                "evaluation: %d of %d episodes did not end within %d steps and were cut off; "
+                "--run.evaluation-max-episode-steps sets the limit",
+                found.cut_off,
+                len(found.returns),
+                limit,
+            )
+        return found.to_dict()
 
     def _end_examiner(self) -> None:
         if self._examiner is not None:
@@ -396,7 +426,7 @@ class Session:
         self._run.prune(self.cfg.run.keep)
 
     def _restore(self, trainer: Trainer) -> int:
-        state = trainer.restore(None if self._run is None else load_checkpoint(_last(self._run)))
+        state = trainer.restore(None if self._run is None else _resumable(self._run))
         with refuses_misfits("this run"):
             self._recent = [(float(n), float(total)) for n, total in state["recent"]]
             self._examined = int(state.get("examined", 0))
@@ -426,6 +456,18 @@ class Session:
             self._run.mark(status)
 
 
+def _resumable(run: Run) -> Checkpoint:
+    """Return the last checkpoint of a run; UsageError if it cannot be resumed."""
+    found = load_checkpoint(_last(run))
+    if found.state.get(POLICY_ONLY):
+        raise UsageError(
+            f"resume: {run.name!r} holds a policy only, without the optimizer and the experience "
+            "that resuming needs. Start a new run from it: "
+            f"fugu train {run.env} --init-from {run.folder}"
+        )
+    return found
+
+
 def _last(run: Run) -> Path:
     path = run.latest()
     if path is None:
@@ -434,12 +476,3 @@ def _last(run: Run) -> Path:
             "Train it anew."
         )
     return path
-
-
-def _plain(tree: Any) -> Any:
-    """Values as JSON has them."""
-    if isinstance(tree, Mapping):
-        return {key: _plain(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_plain(value) for value in tree]
-    return str(tree) if isinstance(tree, Path) else tree

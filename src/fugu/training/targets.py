@@ -16,7 +16,7 @@ from fugu.policies.decision_transformer import DecisionTransformer
 from fugu.policies.policy import Policy
 from fugu.store.run import Run
 from fugu.track.picture import COLOURS, check_picture
-from fugu.training.evaluate import COPIES, Evaluation, load_policies, play
+from fugu.training.evaluate import COPIES, MAX_EPISODE_STEPS, Evaluation, load_policies, play
 from fugu.training.parts import Parts
 from fugu.vector import make
 
@@ -48,6 +48,7 @@ def evaluate_targets(
     greedy: bool = True,
     seed: int = 0,
     env: Callable[..., Any] | None = None,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> list[Achievement]:
     """Play episodes with each target in turn, the same episodes for all; see `evaluate`."""
     if episodes < 1:
@@ -60,7 +61,14 @@ def evaluate_targets(
     with make(parts.env_of(cfg.env), min(COPIES, episodes), **options) as vec:
         for target in targets:
             ask(policies, target)
-            played = play(policies, vec, episodes, greedy=greedy, seed=seed)
+            played = play(
+                policies,
+                vec,
+                episodes,
+                greedy=greedy,
+                seed=seed,
+                max_episode_steps=max_episode_steps,
+            )
             achieved.append(Achievement(float(target), played))
     return achieved
 

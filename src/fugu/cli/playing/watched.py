@@ -65,7 +65,8 @@ class WatchedGame:
         for told in self._batch.infos.get(0, ()):
             if "episode_return" in told:
                 self._returns.append(float(told["episode_return"]))
-                self._score, self._length = 0.0, 0
+        if rows.terminations[0] or rows.truncations[0]:  # other agents may end before or after
+            self._score, self._length = 0.0, 0
         return True
 
     def status(self) -> str:

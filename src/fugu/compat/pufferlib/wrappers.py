@@ -37,6 +37,8 @@ class Totals:
     def add(self, reward: Any, info: Mapping[str, Any]) -> None:
         """One step."""
         for key, value in unroll_nested_dict(info):
+            if isinstance(value, np.integer):
+                value = int(value)  # sums of small types would overflow
             try:
                 self._sums[key] = self._sums.get(key, 0) + value
             except (TypeError, ValueError):

@@ -1,0 +1,222 @@
+"""`fugu zoo`: trained policies that come with fugu."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from fugu.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from fugu.zoo.index import ZooPolicy
+
+_STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
+Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
+
+
+@dataclass(frozen=True)
+class ZooList:
+    """List the trained policies with their scores, training steps and sizes."""
+
+    folder: Path | None = None
+    """Folder of the zoo; the one that is installed with fugu if not given."""
+    json: bool = False
+    """Print one JSON array and nothing else."""
+
+    def run(self) -> int:
+        """List them; 0 if the index could be read."""
+        from fugu.zoo.index import read_index
+
+        policies = read_index(_folder(self.folder))
+        if self.json:
+            print(json.dumps([asdict(policy) for policy in policies], indent=2))
+        elif not policies:
+            print(f"There are no policies in {str(_folder(self.folder))!r}.")
+        else:
+            _show(policies)
+        return 0
+
+
+@dataclass(frozen=True)
+class ZooPlay:
+    """Watch a trained policy play its environment, or write a video of it.
+
+    It plays in a window, or in the terminal where there is no display.
+    """
+
+    name: Name
+    """The policy: its name, or its environment."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.gif|.mp4|.png")] = None
+    """Write a GIF, a video or a picture and open no window."""
+    terminal: bool = False
+    """Play in the terminal, without a window."""
+    seed: int | None = None
+    """Seed of the game; a fresh one if not given."""
+    sample: bool = False
+    """Sample actions, as in training; by default it takes the most probable ones."""
+    fps: float | None = None
+    """Steps per second; what the environment says if not given."""
+    steps: int | None = None
+    """End after this many steps; a video has 300 if not given."""
+    folder: Path | None = None
+    """Folder of the zoo; the one that is installed with fugu if not given."""
+
+    def run(self) -> int:
+        """Play; 0 when it ends."""
+        from fugu.cli.play import Play
+        from fugu.cli.record import Record
+        from fugu.zoo.pull import opened
+
+        if self.out is not None and self.terminal:
+            raise UsageError("out: got it with --terminal; allowed: one of them.")
+        with opened(self.name, _folder(self.folder)) as (_, run):
+            shared: dict[str, Any] = {"sample": self.sample, "fps": self.fps}
+            if self.out is None:
+                game = Play(
+                    str(run.folder),
+                    terminal=self.terminal,
+                    seed=self.seed,
+                    steps=self.steps,
+                    **shared,
+                )
+                return game.run()
+            steps = 300 if self.steps is None else self.steps
+            film = Record(
+                str(run.folder), video=self.out, seed=self.seed or 0, steps=steps, **shared
+            )
+            return film.run()
+
+
+@dataclass(frozen=True)
+class ZooEval:
+    """Evaluate a trained policy and compare its mean return with the index."""
+
+    name: Name
+    """The policy: its name, or its environment."""
+    episodes: int = 100
+    """Number of episodes."""
+    seed: int = 0
+    """Seed of the environments and of sampled actions."""
+    sample: bool = False
+    """Sample actions, as in training; by default it takes the most probable ones."""
+    folder: Path | None = None
+    """Folder of the zoo; the one that is installed with fugu if not given."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+    def run(self) -> int:
+        """Evaluate; 0 if it went well."""
+        from fugu.cli.evaluate import Evaluate
+        from fugu.zoo.pull import opened
+
+        with opened(self.name, _folder(self.folder)) as (policy, run):
+            status = Evaluate(
+                str(run.folder),
+                episodes=self.episodes,
+                seed=self.seed,
+                sample=self.sample,
+                json=self.json,
+            ).run()
+        if not self.json:
+            print(f"in the index: {_score(policy)} over {policy.episodes} episodes")
+        return status
+
+
+@dataclass(frozen=True)
+class ZooPull:
+    """Copy a trained policy into a run folder, for fugu eval, play, export and train --init-from.
+
+    Every file is verified and no code of it is run. It holds weights and settings, but neither
+    optimizer nor experience: train it further with fugu train ENV --init-from RUN.
+    """
+
+    name: Name
+    """The policy: its name, or its environment."""
+    into: Path | None = None
+    """The run folder to create; the policy's name in the folder of runs if not given."""
+    runs: Path = Path("runs")
+    """Where runs are."""
+    folder: Path | None = None
+    """Folder of the zoo; the one that is installed with fugu if not given."""
+
+    def run(self) -> int:
+        """Pull; 0 if there is a run."""
+        from fugu.zoo.pull import pull
+
+        run = pull(self.name, self.into, root=self.runs, folder=_folder(self.folder))
+        name = run.name if run.folder.parent == self.runs else run.folder
+        print(f"Pulled: {self.name} to {run.folder}")
+        print(f"next: fugu eval {name}")
+        return 0
+
+
+_COMMANDS: dict[str, Any] = {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull}
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """List, watch, evaluate or copy the trained policies that come with fugu."""
+
+    action: Annotated[Literal["list", "play", "eval", "pull"], tyro.conf.Positional]
+    """What to do; fugu zoo ACTION --help tells more."""
+
+    @classmethod
+    def parse(cls, args: list[str]) -> Any:
+        """Return the command of the group that `args` describe."""
+        name = args[0] if args else ""
+        if name in ("", "-h", "--help"):
+            print("Trained policies that come with fugu:")
+            print("  fugu zoo list        show their environments, scores, steps and sizes")
+            print("  fugu zoo play NAME   watch one, or write a GIF with --out FILE.gif")
+            print("  fugu zoo eval NAME   evaluate one")
+            print("  fugu zoo pull NAME   copy one into a run folder")
+            raise SystemExit(0 if name else 2)
+        if name not in _COMMANDS:
+            (nearest,) = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.0)
+            expected = ", ".join(map(repr, _COMMANDS))
+            raise UsageError(
+                f"zoo: expected one of {expected}; got {name!r}. Did you mean {nearest!r}?"
+            )
+        return tyro.cli(_COMMANDS[name], prog=f"fugu zoo {name}", args=args[1:], config=_STYLE)
+
+    def run(self) -> int:
+        """Never called: `parse` returns the group's own commands."""
+        raise NotImplementedError("run() -> int")
+
+
+def _folder(given: Path | None) -> Path:
+    from fugu.zoo.index import FOLDER
+
+    return FOLDER if given is None else given
+
+
+def _score(policy: ZooPolicy) -> str:
+    return f"{policy.score:.4g} ± {policy.deviation:.3g}"
+
+
+def _show(policies: list[ZooPolicy]) -> None:
+    """Print a table of policies."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "environment", "mean return", "steps", "size", "note"):
+        align: Literal["left", "right"] = (
+            "left" if column in ("name", "environment", "note") else "right"
+        )
+        table.add_column(column, justify=align, no_wrap=column != "note")
+    for policy in policies:
+        table.add_row(
+            policy.name,
+            policy.env,
+            _score(policy),
+            f"{policy.steps:,}",
+            f"{policy.bytes / 1000:,.0f} kB",
+            policy.note,
+        )
+    Console().print(table, markup=False)
