@@ -22,7 +22,7 @@ class Unused:
     advice: str
 
 
-_NO_CRITIC = Unused(("shared",), "It has no critic; leave the setting out.")
+_NO_CRITIC = Unused(("shared", "auto"), "It has no critic; leave the setting out.")
 _INTRINSIC = Unused(("none",), "Use algo ppo for intrinsic rewards.")
 
 UNUSED: Mapping[str, Mapping[str, Unused]] = {
@@ -46,7 +46,7 @@ UNUSED: Mapping[str, Mapping[str, Unused]] = {
     "mappo": {
         "train.intrinsic": _INTRINSIC,
         "policy.critic": Unused(
-            ("shared",),
+            ("shared", "auto"),
             "Its critics always have networks of their own; leave the setting out. train.critic "
             "sets what they see.",
         ),
