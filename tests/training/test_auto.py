@@ -214,6 +214,17 @@ def test_no_picture_without_matplotlib(tmp_path: Path, monkeypatch: Any) -> None
     assert not (tmp_path / "without.png").exists()
 
 
+@pytest.mark.parametrize("second", [None, (1.0,)], ids=["too long", "not as many episodes"])
+def test_finalists_that_cannot_be_paired_are_compared_by_training_returns(
+    second: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def play(self: Any, name: str) -> Any:
+        return (1.0, 2.0) if name == "defaults" else second
+
+    monkeypatch.setattr("fugu.training.auto.search.Search._play", play)
+    assert "over the last training episodes" in record_of(search(tmp_path)).why
+
+
 # ---------------------------------------------------------------------- rare rewards and faults
 
 

@@ -183,9 +183,9 @@ class Search:
         if len(names) == 1:
             return names[0], "every other finalist diverged"
         reference, challenger = names
-        played = [self._play(name) for name in names]
-        if all(returns is not None for returns in played):
-            lead = lead_of_pairs(*reversed([returns or () for returns in played]))
+        first, second = (self._play(name) for name in names)
+        if first and second and len(first) == len(second):
+            lead = lead_of_pairs(second, first)
             source = f"over the same {lead.episodes} greedy episodes"
         else:
             steps = self._cfg.train.total_steps
@@ -197,7 +197,7 @@ class Search:
         return reference, f"{challenger} is not better by more than a standard error: {figures}"
 
     def _play(self, name: str) -> tuple[float, ...] | None:
-        """Return the returns of a finalist's greedy episodes; None if they take too long."""
+        """Return the returns of a finalist's greedy episodes; None if one takes too long."""
         cfg, policies = load_policies(self._member(name), None, self._parts)
         options: dict[str, Any] = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
         with make(self._parts.env_of(cfg.env), COPIES, **options) as vec:
