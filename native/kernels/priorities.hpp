@@ -68,9 +68,9 @@ inline size_t segment_probabilities(const PriorityTask& task) {
 // probability P among those that are left.
 //
 // With `inclusion`, weights[i] = (N / k * pi)^-beta, where pi = 1 - exp(-P * threshold) is the
-// probability that the row's key is below the lowest key that was not drawn (Cohen and Kaplan 2007):
-// with beta 1, a weighted mean over the drawn rows is an unbiased estimate of the mean over all of
-// them. Otherwise weights[i] = (N P)^-beta, as in PufferLib.
+// probability that the row's key is below the lowest key that was not drawn (Cohen and Kaplan
+// 2007): with beta 1, a weighted mean over the drawn rows is an unbiased estimate of the mean over
+// all of them. Otherwise weights[i] = (N P)^-beta, as in PufferLib.
 inline void sample_segments(const double* probabilities, const double* uniforms, size_t rows,
                             size_t count, double beta, bool inclusion, int64_t* out,
                             float* weights) {
