@@ -236,7 +236,7 @@ def test_the_clipped_huber_loss_is_the_larger_of_two() -> None:
     case.rest["old_values"] = torch.tensor([0.5, 0.0, 0.0, 0.0, 0.0, 0.0])
     case.rest["returns"] = torch.tensor([1.0, 1.0, 1.0, 0.5, -0.5, 1.0])
     case.rest |= {"weights": torch.ones(6), "normaliser": 1.0}
-    case.cfg = dataclasses.replace(case.cfg, value_coefficient=1.0)
+    case.rest["cfg"] = dataclasses.replace(case.rest["cfg"], value_coefficient=1.0)
     compare(case)
     errors = [0.5, 0.75, 1.25, 0.25, 0.25, 0.75]  # the larger ones, all beyond delta
     expected = sum(0.125 * (error - 0.0625) for error in errors)

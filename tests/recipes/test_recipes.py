@@ -74,7 +74,8 @@ def test_settings_stand_beside_the_recipe(recipe: Recipe) -> None:
         return
     settings = env_settings(name)
     cfg = resolve_config(name)  # which refuses keys and values that there are not
-    assert cfg.train.learning_rate == settings["train"]["learning_rate"]
+    for key, value in settings["train"].items():
+        assert str(getattr(cfg.train, key)).lower() == str(value).lower()
     assert 0 < env_ranges(name)["train"]["learning_rate"]["low"] <= cfg.train.learning_rate
     assert cfg.train.learning_rate <= env_ranges(name)["train"]["learning_rate"]["high"]
 

@@ -46,7 +46,7 @@ class Interval:
     def __contains__(self, number: float) -> bool:
         inside = self.low < number if self.above else self.low <= number
         inside = inside and (number < self.high if self.below else number <= self.high)
-        return inside and (self.infinite or not math.isinf(number))
+        return inside and (self.infinite or abs(number) != math.inf)
 
     def __str__(self) -> str:
         """The interval in words, as errors, help and docs show it.
