@@ -87,7 +87,7 @@ def test_gymnasiums_cartpole_is_balanced_through_processes() -> None:
     assert result.score >= 400
 
 
-@pytest.mark.parametrize(("optimiser", "rate"), [("muon", 0.006), ("muon_torch", 0.1)])
+@pytest.mark.parametrize(("optimiser", "rate"), [("muon", 0.006), ("muon_torch", 0.02)])
 def test_muon_learns(optimiser: str, rate: float) -> None:
     settings = {"optimiser": optimiser, "learning_rate": rate}
     result = learn("cartpole", 200_000, {"train": settings})
