@@ -116,6 +116,24 @@ def test_a_resumed_run_goes_on_exactly(problems: str, settings: dict[str, Any]) 
         assert torch.equal(tensor, found[1][name]), name
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("recall", (0, 2)), ("recall_length", (1, 3)), ("recall_worth", (1.0, 2.0))],
+)
+@pytest.mark.parametrize("settings", [PPO, GRPO], ids=["ppo", "grpo"])
+def test_what_is_recalled_changes_what_is_learned(
+    problems: str, settings: dict[str, Any], name: str, values: tuple[float, float]
+) -> None:
+    first, second = (
+        learn(problems, {**settings, "policy": {**BASE["policy"], name: value}}, f"run{i}")
+        for i, value in enumerate(values)
+    )
+    found = [load_policies(run)[1][0].state_dict() for run in (first, second)]
+    assert found[0].keys() != found[1].keys() or any(
+        not torch.equal(weight, found[1][key]) for key, weight in found[0].items()
+    )
+
+
 def test_another_run_begins_with_what_was_remembered(problems: str) -> None:
     run = learn(problems, PPO, "one")
     _, (policy,) = load_policies(run)

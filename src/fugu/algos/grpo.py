@@ -26,7 +26,6 @@ from fugu.core.intervals import (
     CheckedConfig,
     Fraction,
     NonNegativeFloat,
-    NonNegativeInt,
     NonNegativeOrInfinite,
     PositiveInt,
     PositiveOrInfinite,
@@ -84,7 +83,7 @@ class GRPOConfig(CheckedConfig):
     """Steps that are computed at a time; gradients of a minibatch's parts are added up."""
     max_gradient_norm: PositiveOrInfinite = 0.5
     """Gradients are scaled down to this norm."""
-    ahead: NonNegativeInt = 16
+    ahead: PositiveInt = 16
     """Episodes that a copy may be ahead of its team's slowest."""
     longest: PositiveInt = 100_000
     """Steps after which an episode counts as endless."""
