@@ -18,6 +18,7 @@ from fugu.vector.making import native_library
 
 BATCH = 2048  # steps per update
 FEW, MANY = 8, 64  # agents that fill it: of one agent each, and of several agents a copy
+REMEMBERING = 32  # the same if the policy is recurrent: minibatches are made of whole rows then
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ def choose(facts: EnvFacts) -> list[Choice]:
     if not facts.numeric:
         return []
     agents = FEW if facts.num_agents == 1 and not facts.images else MANY
+    if facts.recurrent:
+        agents = max(agents, REMEMBERING)
     copies = max(1, agents // facts.num_agents)
     horizon = max(16, BATCH // (copies * facts.num_agents))
     always = {
@@ -110,7 +113,7 @@ def choose(facts: EnvFacts) -> list[Choice]:
         ),
     ]
     if not facts.images:
-        learn = {"epochs": 10, "minibatches": 32, "entropy_coefficient": 0.0}
+        learn = {"epochs": 10, "minibatches": 8 if facts.recurrent else 32}
         look = {"layers": 2, "hidden_size": 64, "activation": "tanh"}
         look |= {"critic": "auto", "normalise": True}
         found.append(Choice("observations without images", {"train": learn, "policy": look}))
