@@ -3,6 +3,7 @@
     python benchmarks/zoo.py [--group table heldout native] [--only ENV ...] [--seeds 1 2 3 4 5]
     python benchmarks/zoo.py --jobs 2            # two trainings at a time, each with one thread
     python benchmarks/zoo.py --peer sb3 --seeds 1 --steps 0.1
+    python benchmarks/zoo.py --race --steps 0.05 --seeds 1   # seconds of fugu and SB3, in turns
     python benchmarks/zoo.py --report            # the table, the curves as JSON and as pictures
     python benchmarks/zoo.py --publish best      # the best seed of each task into fugu's own zoo
 
@@ -23,7 +24,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -67,6 +68,9 @@ class ZooOptions:
     give another folder by --out. Seconds of a peer are extrapolated."""
     peer: Literal["sb3"] | None = None
     """Train with this library, with its own tuned settings, and not with fugu."""
+    race: bool = False
+    """Time fugu and Stable-Baselines3 in turns, one training at a time with all cores; scores are
+    not measured. With a fraction of the steps, seconds are extrapolated. Run nothing else then."""
     again: bool = False
     """Train also what has a result."""
     report: bool = False
@@ -92,15 +96,26 @@ class Job:
     options: ZooOptions
 
     @property
+    def library(self) -> str:
+        """Name of the library that trains."""
+        return self.options.peer or "fugu"
+
+    @property
     def label(self) -> str:
         """What the progress bar says."""
-        return f"{self.task.env}, {self.options.peer or 'fugu'}, seed {self.seed}"
+        return f"{self.task.env}, {self.library}, seed {self.seed}"
+
+    @property
+    def prefix(self) -> str:
+        """Start of the names of its files."""
+        if self.options.race:
+            return f"race_{self.library}_"
+        return f"{self.options.peer}_" if self.options.peer else ""
 
     @property
     def result(self) -> Path:
         """The file that says that it is done."""
-        prefix = f"{self.options.peer}_" if self.options.peer else ""
-        return self.options.out / self.task.name / f"{prefix}seed_{self.seed}.json"
+        return self.options.out / self.task.name / f"{self.prefix}seed_{self.seed}.json"
 
     @property
     def done(self) -> bool:
@@ -112,14 +127,15 @@ class Job:
     @property
     def policy(self) -> Path:
         """Folder of the trained policy."""
+        if self.options.race:
+            return self.work / "policy"
         return self.options.out / self.task.name / f"policy_{self.seed}"
 
     @property
     def work(self) -> Path:
         """Folder of the run while it is trained."""
-        prefix = f"{self.options.peer}_" if self.options.peer else ""
         steps = "" if self.options.steps == 1.0 else f"_{self.options.steps:g}"
-        return self.options.out / "work" / f"{prefix}{self.task.name}_{self.seed}{steps}"
+        return self.options.out / "work" / f"{self.prefix}{self.task.name}_{self.seed}{steps}"
 
     def command(self) -> list[str]:
         """Return the command line of the process."""
@@ -129,7 +145,7 @@ class Job:
             "steps": steps_of(self.task, options.steps),
             "seed": self.seed,
             "threads": 1 if options.jobs > 1 else 0,
-            "episodes": EPISODES,
+            "episodes": 1 if options.race else EPISODES,
         }
         if options.peer:
             settings["settings"] = SB3[self.task.env]
@@ -138,7 +154,7 @@ class Job:
             settings["evaluation"] = dict(self.task.evaluation)
             settings["policy"] = str(self.policy.absolute())
             script = HERE / "training" / "run_zoo.py"
-        return [str(PYTHONS[options.peer or "fugu"]), str(script), json.dumps(settings)]
+        return [str(PYTHONS[self.library]), str(script), json.dumps(settings)]
 
 
 def steps_of(task: Task, fraction: float) -> int | None:
@@ -251,7 +267,7 @@ def write_result(job: Job, answer: dict[str, Any]) -> None:
     """Write a result file, whole or not at all, and print a line about it."""
     facts = {
         "env": job.task.env,
-        "library": job.options.peer or "fugu",
+        "library": job.library,
         "seed": job.seed,
         "fraction": job.options.steps,
         "jobs": job.options.jobs,
@@ -317,10 +333,13 @@ def check_options(options: ZooOptions) -> None:
         raise SystemExit(f"steps: expected a fraction above 0 and at most 1; got {options.steps}")
     if options.jobs < 1:
         raise SystemExit(f"jobs: expected 1 or more; got {options.jobs}")
-    if options.steps < 1 and options.out == OUT and not options.peer:
+    if options.steps < 1 and options.out == OUT and not (options.peer or options.race):
         raise SystemExit("steps: a fraction is not a result of the project. Give --out FOLDER.")
-    if options.peer and not PYTHONS[options.peer].exists():
-        raise SystemExit(f"peer: {PYTHONS[options.peer]} does not exist. Run: make peers")
+    if options.race and (options.peer or options.jobs > 1):
+        raise SystemExit("race: it takes neither --peer nor --jobs; one training runs at a time.")
+    peer = "sb3" if options.race else options.peer
+    if peer and not PYTHONS[peer].exists():
+        raise SystemExit(f"peer: {PYTHONS[peer]} does not exist. Run: make peers")
 
 
 def main(options: ZooOptions) -> int:
@@ -331,7 +350,7 @@ def main(options: ZooOptions) -> int:
         for task in all_tasks().values()
         if (not options.only or task.env in options.only)
         and (not options.group or task.group in options.group)
-        and (not options.peer or task.env in SB3)
+        and (not (options.peer or options.race) or task.env in SB3)
     ]
     if options.report or options.publish:
         results = read_results(options.out, tasks)
@@ -344,9 +363,11 @@ def main(options: ZooOptions) -> int:
             report(results, page, PICTURES if own else options.out / "pictures", whose)
             console.print(f"Written: {page}", markup=False)
         return 0
-    return train_all(
-        [Job(task, seed, options) for seed in options.seeds for task in tasks], options
-    )
+    sides = [options]
+    if options.race:
+        sides.append(replace(options, peer="sb3"))
+    jobs = [Job(task, seed, side) for seed in options.seeds for task in tasks for side in sides]
+    return train_all(jobs, options)
 
 
 def train_all(jobs: Sequence[Job], options: ZooOptions) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -86,11 +86,13 @@ class Found:
         task: The task.
         seeds: A result for each seed.
         peer: A result of Stable-Baselines3; None if there is none.
+        race: Seconds for all steps, by library, each a list with one number per seed.
     """
 
     task: Task
     seeds: list[dict[str, Any]]
     peer: dict[str, Any] | None
+    race: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def scores(self) -> list[float]:
@@ -119,6 +121,7 @@ class Found:
             "seconds": [one["seconds"] for one in self.seeds],
             "jobs": sorted({one["jobs"] for one in self.seeds}),
             "published": self.task.published,
+            "race": self.race,
             "commits": sorted({one["commit"] for one in self.seeds}),
             "curve": joint_curve([one["curve"] for one in self.seeds]),
         }
@@ -135,8 +138,23 @@ def read_results(folder: Path, tasks: Sequence[Task]) -> list[Found]:
         peers = sorted((folder / task.name).glob("sb3_*.json"))
         peer = json.loads(peers[0].read_text()) if peers else None
         if seeds:
-            found.append(Found(task, seeds, peer))
+            found.append(Found(task, seeds, peer, read_race(folder / task.name)))
     return found
+
+
+def read_race(folder: Path) -> dict[str, list[float]]:
+    """Return the seconds that all steps of a task take, by library; empty without a race."""
+    found: dict[str, list[float]] = {}
+    for path in sorted(folder.glob("race_*.json")):
+        one = json.loads(path.read_text())
+        found.setdefault(one["library"], []).append(whole_seconds(one))
+    return found if len(found) > 1 else {}
+
+
+def whole_seconds(result: dict[str, Any]) -> float:
+    """Return the seconds of all steps, extrapolated from a training of a fraction of them."""
+    steps = float(result["total_steps"]) / float(result["fraction"])
+    return float(result["seconds"]) * steps / float(result["steps"])
 
 
 def joint_curve(curves: Sequence[Sequence[Sequence[float]]]) -> dict[str, list[float]]:
@@ -169,7 +187,9 @@ HEAD = (
     "seconds",
     "published",
     "SB3: score",
-    "SB3: seconds",
+    "race: fugu, seconds",
+    "race: SB3, seconds",
+    "times as fast",
     "commit",
 )
 INTRO = """
@@ -189,8 +209,9 @@ with the steps that their own settings say.
 - seconds: wall clock of training, median of seeds, with the number of trainings that ran at the
   same time on the machine (each then with one thread).
 - published: {source}; steps in brackets where they differ.
-- SB3: Stable-Baselines3's PPO with the same tuned settings, run here, one seed; seconds of a
-  shorter training are extrapolated linearly, marked with ~, and have no score.
+- SB3: Stable-Baselines3's PPO with the same tuned settings, run here.
+- race: seconds for all steps of both libraries, trained in turns with all cores and nothing beside
+  them, extrapolated from a part of the steps; medians.
 """
 
 
@@ -242,21 +263,23 @@ def row(found: Found) -> str:
         f"**{least}**" if found.collapsed else least,
         f"{median(one['seconds'] for one in found.seeds):,.0f} (jobs: {jobs})",
         published,
-        *peer_cells(peer),
+        *peer_cells(peer, found.race),
         ", ".join(sorted({one["commit"] for one in found.seeds})),
     )
     return f"| {' | '.join(cells)} |"
 
 
-def peer_cells(peer: dict[str, Any] | None) -> tuple[str, str]:
-    """Return score and seconds of Stable-Baselines3."""
-    if peer is None:
-        return "-", "-"
-    jobs = f"(jobs: {peer['jobs']})"
-    if peer["fraction"] < 1:
-        seconds = peer["seconds"] * peer["total_steps"] / peer["fraction"] / peer["steps"]
-        return "-", f"~{seconds:,.0f} {jobs}"
-    return f"{peer['evaluation']['mean_return']:.4g}", f"{peer['seconds']:,.0f} {jobs}"
+def peer_cells(
+    peer: dict[str, Any] | None, race: dict[str, list[float]]
+) -> tuple[str, str, str, str]:
+    """Return the score of Stable-Baselines3, and the race: seconds of both, and their ratio."""
+    score = "-"
+    if peer is not None and peer["fraction"] == 1.0:
+        score = f"{peer['evaluation']['mean_return']:.4g}"
+    if not race:
+        return score, "-", "-", "-"
+    own, other = median(race["fugu"]), median(race["sb3"])
+    return score, f"{own:,.0f}", f"{other:,.0f}", f"{other / own:.1f}"
 
 
 def draw(found: Found, path: Path) -> None:

@@ -14,7 +14,17 @@ sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
 import learned
 import zoo
-from zoo_results import Found, joint_curve, peer_cells, read_results, row, running_mean, share_kept
+from zoo_results import (
+    Found,
+    joint_curve,
+    peer_cells,
+    read_race,
+    read_results,
+    row,
+    running_mean,
+    share_kept,
+    whole_seconds,
+)
 from zoo_tasks import SB3, Task, all_tasks
 
 from fugu import native
@@ -104,11 +114,18 @@ def test_pages_show_score_command_and_curve() -> None:
     )
 
 
-def test_seconds_of_a_short_training_of_the_peer_are_extrapolated() -> None:
-    whole = seed(1, 300.0, seconds=50.0)
-    assert peer_cells(whole) == ("300", "50 (jobs: 1)")
+def test_seconds_of_a_race_are_extrapolated_to_all_steps(tmp_path: Path) -> None:
     part = seed(1, 300.0, seconds=50.0, fraction=0.1, total_steps=100, steps=125)
-    assert peer_cells(part) == ("-", "~400 (jobs: 1)")
+    assert whole_seconds(part) == 400.0
+    (tmp_path / "race_fugu_seed_1.json").write_text(json.dumps({**part, "library": "fugu"}))
+    assert read_race(tmp_path) == {}  # nobody to compare with
+    slow = {**part, "library": "sb3", "seconds": 500.0}
+    (tmp_path / "race_sb3_seed_1.json").write_text(json.dumps(slow))
+    race = read_race(tmp_path)
+    assert race == {"fugu": [400.0], "sb3": [4000.0]}
+    assert peer_cells(None, race) == ("-", "400", "4,000", "10.0")
+    assert peer_cells(seed(1, 300.0), {}) == ("300", "-", "-", "-")
+    assert peer_cells(part, {})[0] == "-"  # the score of a shorter training says nothing
 
 
 def test_the_best_and_the_median_seed() -> None:
@@ -126,6 +143,7 @@ def test_the_best_and_the_median_seed() -> None:
         (zoo.ZooOptions(steps=0.1), "Give --out"),
         (zoo.ZooOptions(steps=0.0), "expected a fraction"),
         (zoo.ZooOptions(jobs=0), "expected 1 or more"),
+        (zoo.ZooOptions(race=True, jobs=2), "one training runs at a time"),
         (zoo.ZooOptions(only=("CartPole",)), "allowed"),
     ],
 )
