@@ -29,10 +29,12 @@ def train(settings: dict[str, Any]) -> tuple[Run, float]:
         if run.status == "finished":
             return run, run_seconds(run)
     given: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if settings["steps"] is not None:
         given["total_steps"] = settings["steps"]
-    if settings["threads"]:
+    if settings["threads"]:  # others train beside it: the same numbers, without processes
         given["threads"] = settings["threads"]
+        more["vec"] = {"backend": "serial"}
     result = fugu.train(
         settings["env"],
         show=False,
@@ -40,6 +42,7 @@ def train(settings: dict[str, Any]) -> tuple[Run, float]:
         callbacks=(Ticker(),),
         seed=settings["seed"],
         **({"train": given} if given else {}),
+        **more,
     )
     assert result.run is not None
     if result.status != "finished":
