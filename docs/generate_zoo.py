@@ -8,10 +8,9 @@ With --check nothing is written, and the exit status is 1 if a page is not what 
 from __future__ import annotations
 
 import sys
-from statistics import median
 from typing import Any
 
-from learned import DOCS, PICTURES, command, read_learned, score
+from learned import DOCS, PICTURES, command, read_learned, score, seconds
 from pages import between, replace_between, table, write_or_check
 
 from fugu.zoo.index import read_index
@@ -28,7 +27,7 @@ def results(groups: tuple[str, ...], found: dict[str, dict[str, Any]]) -> str:
             published = "-" if one["published"] is None else f"{one['published']:.4g}"
             curve = f'<img src="{PICTURES}/{one["name"]}.png" width="210" alt="curve of {env}">'
             cells = (f"`{env}`", f"`{command(env, one)}`", score(one), published)
-            rows.append((*cells, f"{median(one['seconds']):,.0f}", curve))
+            rows.append((*cells, seconds(one), curve))
     if not rows:
         return (
             "\nNo results yet: `python benchmarks/zoo.py` trains, `--report` writes them here.\n\n"

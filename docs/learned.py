@@ -36,6 +36,20 @@ def score(one: dict[str, Any]) -> str:
     return f"{median(scores):.4g} ({min(scores):.4g} to {max(scores):.4g})"
 
 
+def seconds(one: dict[str, Any]) -> str:
+    """Return the seconds of a training, with those of Stable-Baselines3 if they were raced.
+
+    >>> seconds({"race": {"fugu": [10.0], "sb3": [70.0]}, "seconds": [99.0]})
+    '10; SB3: 70'
+    >>> seconds({"race": {}, "seconds": [99.0, 101.0]})
+    '100'
+    """
+    race = one.get("race")
+    if race:
+        return f"{median(race['fugu']):,.0f}; SB3: {median(race['sb3']):,.0f}"
+    return f"{median(one['seconds']):,.0f}"
+
+
 def section(env: str, up: str, results: dict[str, dict[str, Any]]) -> list[str]:
     """Return the lines of a page about one environment; none if it has no result.
 
@@ -53,7 +67,7 @@ def section(env: str, up: str, results: dict[str, dict[str, Any]]) -> list[str]:
         "",
         f"`{command(env, one)}`: mean return of greedy episodes **{score(one)}**, "
         f"median (lowest to highest) of {seeds} seeds after {one['steps']:,} steps, "
-        f"{median(one['seconds']):,.0f} seconds each ([how]({up}zoo.md#scores)).",
+        f"{seconds(one)} seconds each ([how]({up}zoo.md#scores)).",
         "",
         f"![Learning curve of {env}]({up}{PICTURES}/{one['name']}.png)",
         "",
