@@ -95,6 +95,19 @@ def test_of_those_that_began_and_earned_alike_the_shortest_is_kept() -> None:
         assert kept_by(again) == kept_by(best)
 
 
+def test_a_shorter_episode_of_a_later_update_takes_the_place_of_a_longer_one() -> None:
+    def row(steps: int) -> list[tuple[int, float, bool]]:
+        waits = [(0, 0.0, False)] * (steps - 1)
+        return [(0, 0.0, True), *waits, (3, 2.0, True), (0, 0.0, False)]
+
+    best = BestEpisodes(9)
+    for steps, kept in ((5, 5), (4, 4), (3, 3), (5, 3)):
+        _, segments = make_segments([row(steps)])
+        segments.observations.table[:] = 0
+        best.offer(segments, segments.take())
+        assert [len(deed) for _, deed in kept_by(best)] == [kept]
+
+
 def test_what_a_fault_broke_is_not_kept() -> None:
     _, segments = make_segments(ROWS, broken=(1, 1))
     segments.rewards[1, 1] = np.nan

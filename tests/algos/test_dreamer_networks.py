@@ -200,6 +200,21 @@ def test_images_keep_their_shape_and_their_places(shape: tuple[int, ...], stride
     assert np.allclose(channels[1:], 0.5)
 
 
+@pytest.mark.parametrize(
+    ("side", "sides"),
+    [
+        (256, [256, 128, 64, 32, 16]),  # 16 is small enough
+        (257, [257, 129, 65, 33, 17, 9]),  # 17 is not
+        (20, [20, 10, 5, 3]),  # 2 would be too small
+        (16, [16, 8, 4]),
+    ],
+)
+def test_images_are_halved_four_times_and_until_they_are_small(side: int, sides: list[int]) -> None:
+    stages = make_stages(ImageShape.of((side, side, 3)), 8)
+    assert stages.sides == [(each, each) for each in sides]
+    assert stages.channels == [3, 16, 24, 32, 32, 32][: len(sides)]
+
+
 def test_numbers_are_read_as_symlogs() -> None:
     layout = Layout.of(spaces.Box(-1e9, 1e9, (2,)))
     encoder = Encoder(layout, SMALL)
@@ -260,3 +275,4 @@ def test_actions_are_encoded_in_units_of_their_bounds() -> None:
         rssm.embed_actions(torch.tensor([[1.0, -1.0]])),
         rssm.embed_actions(torch.tensor([[7.0, -3.0]])),
     )
+    assert not agent.world.code.state_dict(), "bounds are the environment's and are not learned"

@@ -360,13 +360,14 @@ def test_the_kl_holds_the_policy_near_its_reference() -> None:
 
 
 def test_states_go_back_exactly() -> None:
-    cfg = GRPOConfig(teams=2, beta=0.1)
+    cfg = GRPOConfig(teams=3, beta=0.1)
     one, other = make_learner(cfg), make_learner(cfg)
     three = teams(one.policy, DISCRETE)
     for team in three:
         one.offer(team)
     one.update()
     one.offer(three[0])
+    one.offer(three[2])  # two teams wait when the state is saved
     other.policy.load_state_dict(one.policy.state_dict())
     other.optimiser.load_state_dict(copy.deepcopy(one.optimiser.state_dict()))
     other.load_state_dict({k: torch.as_tensor(v).clone() for k, v in one.state_dict().items()})

@@ -61,3 +61,11 @@ def test_what_has_no_gradient_stays() -> None:
     LaProp([still, moved], 0.1, weight_decay=0.5).step()
     assert still.tolist() == [1.0, 1.0]
     assert moved.tolist() == pytest.approx([0.85, 0.85])
+
+
+def test_a_group_without_gradients_does_not_hold_up_the_next() -> None:
+    still, moved = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    moved.grad = torch.ones(2)
+    LaProp([{"params": [still]}, {"params": [moved]}], 0.1).step()
+    assert torch.equal(still, torch.ones(2))
+    assert (moved < 1.0).all()

@@ -55,6 +55,18 @@ def test_what_was_seen_often_is_rewarded_less(kind: str) -> None:
     assert rewards[128:].mean() > 2 * rewards[:128].mean()
 
 
+def test_errors_are_means_and_rewards_are_in_units_of_their_deviation() -> None:
+    torch.manual_seed(0)
+    novelty, seen = Novelty(Layout.of(KINDS["numbers"][0])), rows_of("numbers", 0, 700)
+    novelty._optimizer.param_groups[0]["lr"] = 0.0  # so that errors stay as they are
+    told = novelty.learn(seen, np.random.default_rng(0))  # in two minibatches, of 512 and 188
+    assert told == pytest.approx(float(novelty._errors(seen).detach().mean()), rel=1e-5)
+    first, second = (novelty.rewards(rows) for rows in (seen[:300], seen[300:]))
+    errors = novelty._errors(seen).detach().double().numpy()
+    assert first == pytest.approx(errors[:300] / errors[:300].std(), rel=1e-5)
+    assert second == pytest.approx(errors[300:] / errors.std(), rel=1e-5)
+
+
 def test_a_state_dict_resumes_exactly() -> None:
     layout, random = Layout.of(KINDS["numbers"][0]), np.random.default_rng(0)
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
-from fugu.algos.ppo import PPO, PPOConfig
+from fugu.algos.ppo import PPO, RATE_SCALES, PPOConfig
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
@@ -113,6 +113,45 @@ def test_all_steps_teach_what_all_rows_teach(action: str) -> None:
     for one, other in zip(rows, steps, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert told == pytest.approx(also, rel=1e-4, abs=1e-6)
+
+
+def adapting(**changes: Any) -> tuple[PPO, Segments]:
+    torch.manual_seed(0)
+    space = group(spaces.Discrete(3))
+    policy = make_policy(space, PolicyConfig(hidden_size=16))
+    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    learner = PPO(policy, optimiser, replace(CONFIG, **changes), np.random.default_rng(1))
+    return learner, filled(space, policy, None)
+
+
+def test_the_learning_rate_falls_if_policies_diverge_too_much_and_rises_if_too_little() -> None:
+    learner, _ = adapting(desired_kl=0.01)
+    for divergences, scale in (
+        ([0.03, 0.02], 1 / 1.5), ([0.0], 1.0), ([0.0, 0.004], 1.5), ([0.0051, 0.0199], 1.5)
+    ):  # fmt: skip
+        learner._adapt_rate(divergences, 0.01)
+        assert learner.state_dict()["rate_scale"] == pytest.approx(scale)
+    for divergence, limit in ((9.0, RATE_SCALES[0]), (0.0, RATE_SCALES[1])):
+        for _ in range(50):
+            learner._adapt_rate([divergence], 0.01)
+        assert learner.state_dict()["rate_scale"] == pytest.approx(limit)
+    other, _ = adapting(desired_kl=0.01)
+    other.load_state_dict(learner.state_dict())
+    assert other.state_dict() == learner.state_dict()
+
+
+@pytest.mark.parametrize(("final", "expected"), [(None, 0.02), (0.01, 0.0175), (0.06, 0.03)])
+def test_the_desired_divergence_changes_evenly_and_is_that_of_the_last_epoch(
+    final: float | None, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, segments = adapting(desired_kl=0.02, final_desired_kl=final, epochs=3, minibatches=2)
+    given: list[Any] = []
+    monkeypatch.setattr(learner, "_adapt_rate", lambda *args: given.append(args))
+    told = learner.update(segments, 0.25)
+    ((divergences, desired),) = given
+    assert desired == pytest.approx(expected)
+    assert len(divergences) == 2
+    assert sum(divergences) / 2 > told["approx_kl"]  # which is the mean of all epochs
 
 
 def test_steps_are_drawn_where_rows_are_few_and_nothing_is_remembered() -> None:

@@ -173,6 +173,13 @@ def test_auto_leaves_runs_alone_that_failed_or_are_under_way(tmp_path: Path) -> 
     assert newest_alike(cfg) is not None  # its process is gone
 
 
+def test_runs_of_another_version_are_passed_over(tmp_path: Path) -> None:
+    cfg = resolve_config("bandit", overrides=small(tmp_path))
+    train("bandit", show=False, **small(tmp_path))
+    assert newest_alike(cfg) is not None
+    assert newest_alike(cfg, lambda run: {**run.config, "a_section_to_come": {}}) is None
+
+
 def test_a_name_with_other_settings_is_refused(tmp_path: Path) -> None:
     place = {"folder": tmp_path, "name": "mine"}
     train("bandit", show=False, **small(tmp_path, run=place))

@@ -54,6 +54,16 @@ def test_parts_add_up_to_their_phases(tmp_path: Path, capsys: pytest.CaptureFixt
         parts = {p["name"]: p for p in found["parts"] if p["phase"] == phase and p["name"]}
         assert sum(p["seconds"] for p in parts.values()) == pytest.approx(whole["seconds"])
         assert parts["rest"]["share"] < whole["share"] / 2, "most of it has a name"
+        assert parts["rest"]["calls"] == whole["calls"] == 1
+        for part in (whole, *parts.values()):
+            assert part["seconds"] == pytest.approx(part["share"] * found["seconds"])
+    assert sum(part["seconds"] for part in phases.values()) == pytest.approx(found["seconds"])
+    spent = [operator["seconds"] for operator in found["operators"]]
+    assert spent == sorted(spent, reverse=True)
+    assert 0 < sum(spent) < found["traced_seconds"]
+    for operator in found["operators"]:
+        assert operator["seconds"] == pytest.approx(operator["share"] * found["traced_seconds"])
+        assert operator["calls"] > 0
     calls = {(p["phase"], p["name"]): p["calls"] for p in found["parts"]}
     assert calls["collect", "forward"] == 16
     assert calls["learn", "backward"] == 6

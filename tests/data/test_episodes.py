@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from fugu.core.errors import UsageError
-from fugu.data.episodes import Episodes, EpisodeShape, began_alike
+from fugu.data.episodes import Episode, Episodes, EpisodeShape, began_alike, pack, unpack
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout
 
@@ -150,3 +150,17 @@ def test_states_go_back_exactly() -> None:
 def test_a_team_that_does_not_divide_the_copies_is_refused() -> None:
     with pytest.raises(UsageError, match="divisor of 4"):
         store(4, 3)
+
+
+def test_no_episodes_are_packed_into_empty_arrays_of_the_same_types() -> None:
+    mixed = Layout.of(spaces.Box(0, 255, (3,), np.uint8))
+    group = AgentGroup("agent", (0,), mixed, Layout.of(spaces.Discrete(4)))
+    zeros = np.zeros((2, 1), np.float32)
+    one = Episode(mixed.zeros(2), zeros, np.ones((2, 4), np.bool_), zeros[:, 0], zeros[:, 0])
+    some, none = pack([one], group), pack([], group)
+    assert unpack(none) == []
+    for name, array in some.items():
+        assert none[name].dtype == array.dtype
+        assert len(none[name]) == 0
+    (again,) = unpack(some)
+    assert again.length == 2

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,82 @@ def test_keep_goes_back(tmp_path: Path) -> None:
     assert data.lengths.tolist() == [2, 6]
 
 
+def test_episodes_are_counted_from_both_ends_and_those_beyond_are_refused(tmp_path: Path) -> None:
+    group = group_of()
+    given = [episode(group, steps, steps) for steps in (2, 3)]
+    with DatasetWriter(tmp_path, group) as writer:
+        for each in given:
+            writer.add(each)
+    data = Dataset(tmp_path)
+    for index in (0, 1, -1, -2):
+        assert_same(data[index], given[index])
+    for index in (2, -3):
+        with pytest.raises(IndexError, match=f"episode {index}: there are 2"):
+            data[index]
+
+
+def test_a_writer_refuses_other_types_of_numbers_and_counts_that_there_are_not(
+    tmp_path: Path,
+) -> None:
+    group = group_of()
+    whole = episode(group, 2, 1)
+    with DatasetWriter(tmp_path / "data", group) as writer:
+        writer.add(whole)
+        with pytest.raises(UsageError, match="rewards of float64"):
+            writer.add(replace(whole, rewards=whole.rewards.astype(np.float64)))
+        with pytest.raises(UsageError, match="one step or more"):
+            writer.add(Episode(whole.observations[:1], *(part[:0] for part in _rest(whole))))
+        writer.commit()
+        for count in (-1, 2):
+            with pytest.raises(UsageError, match=f"keep: given {count}; allowed: 0 to 1"):
+                writer.keep(count)
+        writer.keep(1)
+        assert writer.episodes == 1
+        writer.keep(0)
+        assert writer.episodes == 0
+    assert len(Dataset(tmp_path / "data")) == 0
+    (tmp_path / "data" / offline.METADATA).unlink()
+    with pytest.raises(DatasetError, match=r"a folder with observations.npy and no metadata.json"):
+        DatasetWriter(tmp_path / "data", group)
+
+
+def test_many_bytes_are_committed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of()
+    each = episode(group, 2, 1)
+    size = sum(getattr(each, name).nbytes for name in offline.ARRAYS)
+    monkeypatch.setattr(offline, "COMMIT_BYTES", 2 * size)
+    with DatasetWriter(tmp_path, group) as writer:
+        for committed in (0, 2, 2, 4):
+            writer.add(each)
+            assert writer.episodes == committed
+
+
+def test_statistics_are_means_deviations_and_extremes() -> None:
+    found = offline.statistics(np.array([1.0, 3.0, 8.0]), np.array([5, 6, 10]))
+    assert found == {
+        "mean_return": 4.0,
+        "deviation": pytest.approx(np.sqrt(26 / 3)),
+        "lowest": 1.0,
+        "highest": 8.0,
+        "mean_length": 7.0,
+        "longest": 10,
+    }
+    assert offline.statistics(np.array([]), np.array([])) == {}
+
+
+@pytest.mark.parametrize("name", [*offline.ARRAYS, "episodes"])
+def test_files_that_are_too_short_are_refused(name: str, tmp_path: Path) -> None:
+    group = group_of()
+    with DatasetWriter(tmp_path, group) as writer:
+        writer.add(episode(group, 3, 1))
+    path = tmp_path / f"{name}.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DatasetError, match=f"{name}.npy: it is shorter than its metadata says"):
+        Dataset(tmp_path)
+    with pytest.raises(DatasetError, match=f"{name}.npy: it is shorter than its metadata says"):
+        DatasetWriter(tmp_path, group)
+
+
 # ------------------------------------------------------------------ recording
 
 
@@ -238,6 +315,13 @@ def test_recorded_episodes_are_what_the_environment_did(tmp_path: Path) -> None:
             assert seen == pytest.approx(found.observations[step + 1], abs=1e-4)
             assert (reward, terminated) == (found.rewards[step], found.terminations[step])
         assert found.terminations[-1]
+
+
+def test_one_episode_can_be_recorded_and_none_is_refused(tmp_path: Path) -> None:
+    assert record_episodes("CartPole-v1", tmp_path / "one", episodes=1, backend="serial") == 1
+    assert len(Dataset(tmp_path / "one")) == 1
+    with pytest.raises(UsageError, match="episodes: given 0"):
+        record_episodes("CartPole-v1", tmp_path / "none", episodes=0)
 
 
 def test_groups_have_folders_of_their_own(tmp_path: Path) -> None:

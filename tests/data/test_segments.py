@@ -159,3 +159,25 @@ def test_rows_are_not_taken_before_they_are_complete_nor_written_over() -> None:
 
     with pytest.raises(UsageError, match="take and release"):
         go_on()
+
+
+def test_agents_are_in_line_if_all_have_as_many_steps_in_rows_side_by_side() -> None:
+    store = segments()
+    assert store.steps_in_line == 0
+    assert store.first_row == int(store.state_dict()["row_of"][0])
+    store.advance(2)
+    assert store.steps_in_line == 2
+    for agent in (0, AGENTS - 1):
+        state = {name: array.copy() for name, array in store.state_dict().items()}
+        state["length"][agent] += 1
+        other = segments()
+        other.load_state_dict(state)
+        assert other.steps_in_line is None
+    state = {name: array.copy() for name, array in store.state_dict().items()}
+    state["waiting"][1] = False
+    other.load_state_dict(state)
+    assert other.steps_in_line is None
+    state = {name: array.copy() for name, array in store.state_dict().items()}
+    state["row_of"] = state["row_of"][::-1].copy()
+    other.load_state_dict(state)
+    assert other.steps_in_line is None

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from fugu.core.errors import FuguError
-from fugu.training.distributed import TIMEOUT, RankLostError
+from fugu.training.distributed import TIMEOUT, RankLostError, joined
 from fugu.training.session import train
 from fugu.training.trainer import DivergedError
 
@@ -153,7 +153,11 @@ def main(folder: Path) -> None:
     rank = dist.get_rank()
     for name, case in {**EQUAL, **ALIKE}.items():
         np.savez(folder / f"{name}.{rank}.npz", **run(case))  # type: ignore[arg-type]
+    with joined() as ranks:
+        brought, handed = ranks.bring(rank), ranks.hand_out([] if rank else ["a", "b"])
+        gathered, largest = ranks.gather(rank + 1), ranks.largest(rank + 0.5)
     said = {
+        "exchanged": f"{brought} {handed} {gathered} {largest}",
         "stop": stop(rank),
         "odd copies": refuse(vec={"num_envs": 3}),
         "best episodes": refuse(train={"best_episodes": 2}),

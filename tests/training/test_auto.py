@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,8 @@ from fugu import native
 from fugu.core.config import merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.store.run import Run
-from fugu.training.auto.members import make_curious_members, make_members
+from fugu.training.auto import start
+from fugu.training.auto.members import Candidate, make_curious_members, make_members
 from fugu.training.auto.ranking import (
     ReturnEstimate,
     is_better,
@@ -27,9 +29,12 @@ from fugu.training.auto.ranking import (
     recent_return,
     returns_vary,
 )
-from fugu.training.auto.report import describe_choice, rung_table, write_curves
+from fugu.training.auto.record import Rung, SearchRecord
+from fugu.training.auto.report import describe_choice, rung_table, show_progress, write_curves
+from fugu.training.auto.search import Interruption
 from fugu.training.config import TrainConfig, read_config
 from fugu.training.evaluate import evaluate
+from fugu.training.parts import Parts
 from fugu.training.session import resume, train
 from fugu.training.trainer import DivergedError
 
@@ -93,6 +98,15 @@ def test_a_rate_that_adapts_is_varied_by_its_desired_divergence() -> None:
     assert fixed["rate-adaptive"]["desired_kl"] == 0.02
     wrong = make_members(TrainConfig(desired_kl=0.02, learning_rate=1e-7))
     assert "rate-adaptive" in {member.name for member in wrong}
+
+
+def test_members_that_explore_are_rewarded_for_new_observations_and_look_further() -> None:
+    found = {member.name: member.changes for member in make_curious_members(TrainConfig())}
+    longer = 1.0 - (1.0 - TrainConfig().gamma) / 5.0
+    expected = {"intrinsic": "rnd", "gamma": pytest.approx(longer)}
+    assert found == {"rnd": {"intrinsic": "rnd"}, "rnd-gamma-up": expected}
+    assert [m.name for m in make_curious_members(TrainConfig(gamma=1.0))] == ["rnd"]
+    assert make_curious_members(TrainConfig(intrinsic="rnd")) == []
 
 
 # ---------------------------------------------------------------------- ranking
@@ -170,6 +184,39 @@ def test_a_search_leaves_a_normal_run_of_the_winner(tmp_path: Path) -> None:
     assert left == {*record.rungs[-1].kept} - {record.winner}
     assert record.winner in describe_choice(record) or "defaults" in describe_choice(record)
     assert rung_table(record, record.rungs[0]).row_count == 8
+
+
+def test_the_table_of_a_rung_has_the_best_return_first_and_unknown_ones_last() -> None:
+    members = tuple(Candidate(name, {}, "") for name in ("a", "b", "c"))
+    rung = Rung(50, dict.fromkeys("abc", 50), {"a": 1.5, "b": None, "c": 20.0}, ("c",))
+    record = SearchRecord({"train": {"total_steps": 100}}, members, (rung,))
+    table = rung_table(record, rung)
+    assert table.title == "after 50 of 100 steps each"
+    columns = [list(column.cells) for column in table.columns]
+    assert columns == [["c", "a", "b"], ["none"] * 3, ["20", "1.5", "-"], ["yes", "no", "no"]]
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_a_search_is_shown_if_asked_for_and_timed(
+    show: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[Any] = []
+
+    class Stopped:
+        def __init__(self, *args: Any) -> None:
+            reports.append(args[-1])
+
+        def run(self) -> Interruption:
+            return Interruption((2,))
+
+    clock = iter([10.0, 12.5])
+    monkeypatch.setattr(start, "Search", Stopped)
+    monkeypatch.setattr(start, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    run = Run.create(tmp_path, "auto", "cartpole")
+    SearchRecord({"train": {"total_steps": 100}}, ()).write(run)
+    found = start.resume_auto(run, Parts(), lambda *_: None, {}, show=show)  # type: ignore[arg-type]
+    assert (reports[0] is show_progress) == show
+    assert (found.seconds, found.status, found.signals) == (2.5, "stopped", (2,))
 
 
 def test_the_settings_that_were_written_train_the_same_policy(tmp_path: Path) -> None:

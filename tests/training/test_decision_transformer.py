@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from fugu.data.offline import Dataset
 from fugu.data.recording import record_episodes
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
+from fugu.training.config import resolve_config
 from fugu.training.evaluate import evaluate
 from fugu.training.session import Result, resume, train
 from fugu.training.targets import evaluate_targets, rank_correlation
+from fugu.training.trainer import Trainer
 
 TINY: dict[str, Any] = {"hidden_size": 16, "blocks": 1, "window": 5}
 FEW: dict[str, Any] = {"batch_size": 8, "batches": 4, "total_steps": 6 * 120}
@@ -151,6 +154,13 @@ def test_other_algorithms_are_not_asked(tmp_path: Path) -> None:
         evaluate_targets("a", [1.0], root=tmp_path, episodes=1)
 
 
+def test_evaluations_with_targets_have_the_defaults_of_those_without() -> None:
+    given, known = (signature(call).parameters for call in (evaluate_targets, evaluate))
+    shared = given.keys() & known.keys()
+    assert shared > {"episodes", "root", "best", "greedy", "seed", "max_episode_steps"}
+    assert all(given[name].default == known[name].default for name in shared)
+
+
 def test_rank_correlation_is_spearmans() -> None:
     stats = pytest.importorskip("scipy.stats")
     random = np.random.default_rng(0)
@@ -159,6 +169,8 @@ def test_rank_correlation_is_spearmans() -> None:
         expected = stats.spearmanr(one, other).statistic
         assert rank_correlation(one.tolist(), other.tolist()) == pytest.approx(expected)
     assert rank_correlation([1.0, 2.0], [3.0, 3.0]) == 0.0
+    assert rank_correlation([3.0, 3.0], [1.0, 2.0]) == 0.0
+    assert rank_correlation([3.0], [1.0]) == 0.0
 
 
 def test_the_commands_record_train_and_ask(
@@ -208,3 +220,20 @@ def test_a_training_can_leave_its_episodes_as_data(tmp_path: Path) -> None:
     assert data.steps <= result.steps
     with pytest.raises(UsageError, match="record_data"):
         start("cartpole", tmp_path, train={"data": folder}, keep=False, run={"record_data": folder})
+
+
+def test_policies_that_know_their_observations_keep_their_scales(data: dict[str, Path]) -> None:
+    sections = {"policy": {**TINY, "normalise": True}, "train": {"data": data["speaker_listener"]}}
+    cfg = resolve_config("speaker_listener", overrides={"algo": "decision_transformer", **sections})
+    trainer = Trainer(cfg)
+    try:
+        known, unknown = trainer.policies
+        for scale in known.scales:
+            scale.count.fill_(1.0)
+        trainer.engine.start(0)
+        assert all(float(scale.count) == 1.0 for scale in known.scales)
+        assert all(float(scale.count) > 1.0 for scale in unknown.scales)
+        assert known.scales
+        assert unknown.scales
+    finally:
+        trainer.close()

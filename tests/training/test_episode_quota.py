@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from fugu.envs.contract import AgentGroup, Buffers, Env
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout
+from fugu.training.episode_quota import EpisodeQuota
 from fugu.training.evaluate import EVALUATION, Evaluation, Players, play
 from fugu.vector import Vector
 
@@ -381,3 +383,22 @@ def test_statistics_do_not_replace_figures_of_the_same_name() -> None:
     assert found.to_dict()["deviation"] == 0.0
     assert found.to_dict()["info/deviation"] == 7.0
     assert found.to_dict()["score"] == 3.0
+
+
+def test_statistics_are_those_of_the_agent_that_an_info_names() -> None:
+    with fugu.make(partial(Lifetimes, short=[2], long=[2]), 2, backend="serial") as vec:
+        quota = EpisodeQuota(vec.groups, 2, 1, 100)
+        players = Players(policies_of(vec), vec, 0)
+        vec.async_reset(0)
+        while True:
+            batch = vec.recv()
+            quota.add(batch)
+            if quota.complete:
+                break
+            vec.send(players(batch))
+    names = [agent for group in vec.groups for agent in group.agents]
+    assert len(quota.episodes) == 4
+    for episode in quota.episodes:
+        assert episode.stats["is_success"] == (names[episode.agent] == "long")
+        assert episode.episode_return == 2.0 * (names[episode.agent] == "long")
+        assert episode.length == 2

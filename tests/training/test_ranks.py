@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rank_cases import ALIKE, EQUAL, run
 
 from fugu.core.errors import UsageError
-from fugu.core.ranks import ALONE, moments_of
+from fugu.core.ranks import ALONE, Ranks, moments_of
 from fugu.store.checkpoint import Checkpoint
 from fugu.training.config import resolve_config
 from fugu.training.distributed import TIMEOUT, timeout
-from fugu.training.rank_checkpoints import hand_out_checkpoint, num_ranks
+from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint, num_ranks
 from fugu.training.shares import check_shares
 
 pytestmark = pytest.mark.timeout(900)
@@ -91,6 +92,11 @@ def test_what_one_rank_meets_all_agree_on(folder: Path) -> None:
     assert "silent for 3 s" in said(folder, 0)["fall silent"]
 
 
+def test_values_pass_between_the_first_rank_and_the_others(folder: Path) -> None:
+    assert said(folder, 0)["exchanged"] == "[0, 1] a [1, 2] 1.5"
+    assert said(folder, 1)["exchanged"] == "[] b [1, 2] 1.5"
+
+
 def test_what_cannot_be_divided_is_said(folder: Path) -> None:
     found = said(folder, 1)
     assert "vec.num_envs: given 3 with 2 ranks" in found["odd copies"]
@@ -110,6 +116,58 @@ def test_a_run_of_several_ranks_goes_on_with_as_many() -> None:
     assert num_ranks(state) == 2
     with pytest.raises(UsageError, match="for a run of 2.*--nproc 2"):
         hand_out_checkpoint(ALONE, Checkpoint({}, state))
+
+
+class Gathered(Ranks):
+    """The first of three ranks, beside which the others have said what they have."""
+
+    size = 3
+
+    def __init__(self, others: list[Any]) -> None:
+        self.others = others
+
+    def bring(self, value: Any) -> list[Any]:
+        return [value, *self.others]
+
+    def hand_out(self, values: list[Any]) -> Any:
+        return values
+
+
+class Sender(Ranks):
+    """One of the other ranks, which notes what it sends."""
+
+    size = 3
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def bring(self, value: Any) -> list[Any]:
+        self.sent = value
+        return []
+
+
+def test_every_rank_gets_back_from_a_checkpoint_what_it_had() -> None:
+    common = {"policy_0": {"weight": torch.ones(2)}, "optimiser_0": {"step": torch.ones(1)}}
+    had = [
+        ({**common, "rows_0": {"a": torch.full((2,), float(rank))}}, {"own": rank, "steps": 9})
+        for rank in range(3)
+    ]
+    senders = [Sender(rank) for rank in (1, 2)]
+    for sender in senders:
+        tensors, state = had[sender.rank]
+        kept, _ = gather_checkpoint(sender, tensors, {**state, "optimisers": "the first one's"})
+        assert kept is tensors
+        assert sender.sent[0].keys() == {"rows_0"}
+        assert sender.sent[1] == state
+    ranks = Gathered([sender.sent for sender in senders])
+    tensors, state = gather_checkpoint(ranks, had[0][0], {**had[0][1], "optimisers": "all"})
+    assert num_ranks(state) == 3
+    assert tensors.keys() == {*common, "rows_0", "rank1.rows_0", "rank2.rows_0"}
+    parts: Any = hand_out_checkpoint(ranks, Checkpoint(tensors, state))
+    for rank, part in enumerate(parts):
+        assert part.state == {**had[rank][1], "optimisers": "all"}
+        assert part.tensors.keys() == had[rank][0].keys()
+        assert torch.equal(part.tensors["rows_0"]["a"], had[rank][0]["rows_0"]["a"])
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "1e9", "nan"])

@@ -1,0 +1,1 @@
+"""Mutants: how they are made, and the process that runs tests with them."""
