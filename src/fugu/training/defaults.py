@@ -121,8 +121,8 @@ def choose(facts: EnvFacts) -> list[Choice]:
         # Noise of all dimensions together has norm 1, whatever their number.
         log_std = 0.0 - round(0.5 * math.log(facts.action_size), 2)
         reason = f"{facts.action_size} continuous action{'s' if facts.action_size > 1 else ''}"
-        learn = {"entropy_coefficient": 0.0}
-        found.append(Choice(reason, {"train": learn, "policy": {"log_std": log_std}}))
+        quiet = {"entropy_coefficient": 0.0}
+        found.append(Choice(reason, {"train": quiet, "policy": {"log_std": log_std}}))
     return found
 
 
