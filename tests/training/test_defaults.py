@@ -83,6 +83,16 @@ def test_copies_of_several_agents_are_fewer() -> None:
     assert crowd["train"]["horizon"] == 16
 
 
+def test_recurrent_policies_get_more_copies_and_fewer_minibatches() -> None:
+    plain, lstm = (
+        resolve_config("Acrobot-v1", overrides={"policy": {"core": core}})
+        for core in ("none", "lstm")
+    )
+    assert (plain.vec.num_envs, plain.train.minibatches) == (8, 32)
+    assert (lstm.vec.num_envs, lstm.train.minibatches) == (32, 8)
+    assert lstm.vec.num_envs * lstm.train.horizon == plain.vec.num_envs * plain.train.horizon
+
+
 def test_texts_keep_the_plain_defaults() -> None:
     assert choose(EnvFacts(1, images=False, numeric=False, action_size=0)) == []
 
