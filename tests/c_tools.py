@@ -137,7 +137,7 @@ def run_sanitized(
     )
     assert not done.returncode, done.stderr.decode()
     assert not done.stderr
-    sampler, critics = ActionSampler(net.action, net.squash), 0
+    sampler, critics = ActionSampler(net.action, net.continuous), 0
     if net.values is not None:
         critics = net.shape(net.values)[1]
     widths = [net.action.nbytes] * 2 + [4 * sampler.num_params, 4 * critics, 4 * net.state_size]
@@ -157,7 +157,7 @@ def check_against_reference(
         states = run_reference(net, rows, states)[2] if net.state_size else states
     states = states.copy()
     states[::5] = 0.0
-    sampler = ActionSampler(net.action, net.squash)
+    sampler = ActionSampler(net.action, net.continuous)
     masks = some_masks(sampler, count, random)
     found = run_sanitized(folder, net, rows, states, masks)
     params, values, after = run_reference(net, rows, states)

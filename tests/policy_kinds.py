@@ -110,6 +110,7 @@ KINDS = [
     Kind("mlp"),
     Kind("mlp-relu-normalised", settings={"layers": 2, "activation": "relu", "normalise": True}),
     Kind("mlp-tanh-continuous", action=spaces.Box(-1, 1, (3,)), settings={"activation": "tanh"}),
+    Kind("scaled", action=spaces.Box(0, 50, (3,)), settings={"continuous": "scaled"}),
     Kind("squashed", action=spaces.Box(-1, 1, (3,)), settings={"continuous": "tanh"}),
     Kind("own-critic", action=MIXED, settings={"critic": "own", "core": "lstm"}, critics=2),
     Kind("own-critic-plain", settings={"critic": "own"}),

@@ -167,7 +167,7 @@ def test_trained_policies_still_act_alike(
 
 def same_actions(net: Net, engine: CEngine, steps: Any) -> float:
     """The share of choices that the compiled policy makes as the network does."""
-    sampler, equal, count = ActionSampler(net.action, net.squash), 0, 0
+    sampler, equal, count = ActionSampler(net.action, net.continuous), 0, 0
     states = [np.zeros((steps.shape[1], net.state_size), np.float32)] * 2
     for seen in steps:
         one, _, after = run_reference(net, seen, states[0])

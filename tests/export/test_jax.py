@@ -90,7 +90,7 @@ def test_nothing_is_set_for_the_whole_process() -> None:
 
 def test_choices_beyond_what_jax_counts_are_refused() -> None:
     layouts = Layout.of(spaces.Discrete(4, start=2**40)), Layout.of(spaces.Discrete(2))
-    net = Net(*layouts, squash=False, state_size=0)
+    net = Net(*layouts, continuous="clipped", state_size=0)
     parts = {"start": np.array([2**40]), "counts": np.array([4])}
     net.params = net.add(OneHot, 1, 4, place=Place(0, np.dtype(np.int64)), **parts)
     with pytest.raises(UsageError, match="choices beyond 32 bits"):

@@ -119,13 +119,25 @@ def test_params_and_samples_stand_in_the_order_of_masks() -> None:
     assert action["press"][1] == 1  # -3 + 4
 
 
-def test_numbers_are_cut_off_or_squashed_at_their_bounds() -> None:
+def test_numbers_are_clipped_scaled_or_squashed_to_their_bounds() -> None:
     raw = np.float32([[0.5, 20.0, -1000.0, -4.0]])
     space = MIXED["push"]
     clipped = distribution_of(space).to_rows(raw)
     np.testing.assert_array_equal(clipped, [[0.5, 10.0, -1000.0, 2.0]])
     squashed = distribution_of(space, "tanh").to_rows(raw)
     np.testing.assert_allclose(squashed, [[math.tanh(0.5), 10.0, -1000.0, 2.0]], rtol=1e-6)
+    scaled = distribution_of(space, "scaled")
+    raw = np.float32([[0.5, 0.2, -1000.0, -4.0], [1.5, -7.0, 3.0, 4.0]])
+    np.testing.assert_allclose(
+        scaled.to_rows(raw), [[0.5, 6.0, -1000.0, 2.0], [1.0, 0.0, 3.0, 4.0]], rtol=1e-6
+    )
+    np.testing.assert_allclose(scaled.to_samples(scaled.to_rows(raw[:1])), [[0.5, 0.2, -1000, 2]])
+
+
+def test_bounds_that_mean_none_scale_nothing() -> None:
+    space = spaces.Box(np.float32([-3e38, -100]), np.float32([3e38, 100]))
+    rows = distribution_of(space, "scaled").to_rows(np.float32([[0.5, 0.5]]))
+    np.testing.assert_allclose(rows, [[0.5, 50.0]])
 
 
 @pytest.mark.parametrize(

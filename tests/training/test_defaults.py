@@ -93,6 +93,31 @@ def test_recurrent_policies_get_more_copies_and_fewer_minibatches() -> None:
     assert lstm.vec.num_envs * lstm.train.horizon == plain.vec.num_envs * plain.train.horizon
 
 
+class Push(gymnasium.Env[Any, Any]):
+    """One step: the reward falls with the distance of the action from 80, in bounds of +-100."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Box(-100.0, 100.0, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        missed = abs(float(action[0]) - 80.0) / 100.0
+        return np.zeros(1, np.float32), 1.0 - missed, True, False, {}
+
+
+def test_actions_in_wide_bounds_are_learned_only_if_scaled() -> None:
+    scores = [
+        train(
+            Push, train={"total_steps": 30_000}, policy=policy, seed=1, keep=False, show=False
+        ).score
+        for policy in ({}, {"continuous": "clipped"})
+    ]
+    assert scores[0] > 0.65
+    assert scores[1] < 0.4  # it begins at 0.2
+
+
 def test_texts_keep_the_plain_defaults() -> None:
     assert choose(EnvFacts(1, images=False, numeric=False, action_size=0)) == []
 

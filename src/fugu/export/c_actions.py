@@ -25,7 +25,7 @@ class Acting:
     """
 
     def __init__(self, net: Net) -> None:
-        self.sampler = ActionSampler(net.action, net.squash)
+        self.sampler = ActionSampler(net.action, net.continuous)
         self.constants: list[str] = []
         self.lines: list[str] = []
         self.bytes = 0
@@ -95,26 +95,25 @@ class Acting:
             f"for (int i = 0; i < {dims}; ++i) {{",
             f"    const float x = normal(params[{mean} + i], params[{spread} + i], random);",
         ]
-        value = self._squashed(numbers, name, ctype)
+        value = self._value(numbers, name, ctype)
         cut = "within_double" if ctype == "double" else "within"
         self.lines.append(f"    const {ctype} value = {cut}({value}, {low}, {high});")
         put = "fugu_policy_put_halves" if kind == "half" else "fugu_policy_copy"
         count = "1" if kind == "half" else "sizeof(value)"
         self.lines += [f"    {put}({_place(leaf, dims)}, &value, {count});", "}"]
 
-    def _squashed(self, numbers: Numbers, name: str, ctype: str) -> str:
-        """What is made of the sample x before it is cut off."""
-        if not numbers.squashed.any():
+    def _value(self, numbers: Numbers, name: str, ctype: str) -> str:
+        """Return the C expression of the action that sample x stands for, before it is clipped."""
+        if numbers.plain:
             return "x"
-        middle = self._columns(ctype, f"{name}_middle", numbers.middle)
-        # What is not squashed has no half, so that C can tell.
-        half = self._columns(ctype, f"{name}_half", np.where(numbers.squashed, numbers.half, 0.0))
+        shift = self._columns(ctype, f"{name}_shift", numbers.shift)
+        scale = self._columns(ctype, f"{name}_scale", numbers.scale)
+        value = "x"
+        if numbers.squashed.any():
+            squashed = self._columns("int", f"{name}_squashed", numbers.squashed.astype(np.int32))
+            value = "tanh_of(x)" if numbers.squashed.all() else f"({squashed} ? tanh_of(x) : x)"
         cast = "(double)" if ctype == "double" else ""
-        inside = f"{middle} + {half} * {cast}tanh_of(x)"
-        if numbers.squashed.all():
-            return inside
-        zero = literal(0, ctype)
-        return f"{half} > {zero} ? {inside} : {cast}x"
+        return f"{shift} + {scale} * {cast}{value}"
 
 
 def _title(leaf: Leaf) -> str:

@@ -62,7 +62,7 @@ def check_sizes(found: Sequence[int], facts: PolicyFacts, place: Path) -> None:
 
 def sizes(facts: PolicyFacts) -> tuple[int, ...]:
     """What `fugu_policy_size` answers, in order."""
-    sampler = ActionSampler(facts.action, facts.squash)
+    sampler = ActionSampler(facts.action, facts.continuous)
     return (
         facts.observation.nbytes,
         facts.state_size,

@@ -60,7 +60,7 @@ def split(steps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def measure(net: Net, other: Net, steps: NDArray[Any]) -> Loss:
     """What another network does differently over steps of episodes, `[steps, batch, size]`."""
-    sampler = ActionSampler(net.action, net.squash)
+    sampler = ActionSampler(net.action, net.continuous)
     nets = net, other
     states = [np.zeros((steps.shape[1], net.state_size), np.float32) for _ in nets]
     largest, equal = 0.0, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import FuguError, UsageError
 from fugu.nets.net import Floats, Net
 from fugu.spaces import Layout
+from fugu.spaces.action_rows import Continuous
 from fugu.spaces.as_json import layout_from_json, layout_to_json
 
 FORMAT = 1  # of the facts as JSON
@@ -25,14 +26,14 @@ class PolicyFacts:
     Attributes:
         observation: Layout of an observation.
         action: Layout of an action.
-        squash: Whether continuous actions are squashed.
+        continuous: How continuous actions come within their bounds; see `RowWriter`.
         state_size: Numbers of the state; 0 if nothing is remembered.
         num_critics: Values of an observation.
     """
 
     observation: Layout
     action: Layout
-    squash: bool
+    continuous: Continuous
     state_size: int
     num_critics: int
 
@@ -40,7 +41,7 @@ class PolicyFacts:
     def of(net: Net) -> PolicyFacts:
         """Those of a network."""
         critics = 0 if net.values is None else net.shape(net.values)[1]
-        return PolicyFacts(net.observation, net.action, net.squash, net.state_size, critics)
+        return PolicyFacts(net.observation, net.action, net.continuous, net.state_size, critics)
 
     def to_json(self) -> str:
         """One line of JSON, which files carry beside the network."""
@@ -48,7 +49,7 @@ class PolicyFacts:
             "format": FORMAT,
             "observation": layout_to_json(self.observation),
             "action": layout_to_json(self.action),
-            "squash": self.squash,
+            "continuous": self.continuous,
             "state_size": self.state_size,
             "num_critics": self.num_critics,
         }
@@ -64,7 +65,7 @@ class PolicyFacts:
             return PolicyFacts(
                 layout_from_json(tree["observation"]),
                 layout_from_json(tree["action"]),
-                bool(tree["squash"]),
+                _continuous(tree),
                 int(tree["state_size"]),
                 int(tree["num_critics"]),
             )
@@ -74,6 +75,16 @@ class PolicyFacts:
                 f"({type(error).__name__}: {error}); allowed: a file that fugu wrote. Export it "
                 "again."
             ) from error
+
+
+def _continuous(tree: dict[str, Any]) -> Continuous:
+    """Return how continuous actions are bounded; files of 0.1 say only whether by a tanh."""
+    if "continuous" not in tree:
+        return "tanh" if tree["squash"] else "clipped"
+    found = tree["continuous"]
+    if found not in get_args(Continuous):
+        raise ValueError(f"continuous {found!r}, expected one of {get_args(Continuous)}")
+    return cast(Continuous, found)
 
 
 class Engine(Protocol):

@@ -5,7 +5,7 @@
 >>> from fugu.nets.net import Linear, Place, Read
 >>> from fugu.spaces import Layout
 >>> layouts = Layout.of(spaces.Box(-1, 1, (3,))), Layout.of(spaces.Discrete(2))
->>> net = Net(*layouts, squash=False, state_size=0)
+>>> net = Net(*layouts, continuous="clipped", state_size=0)
 >>> seen = net.add(Read, 1, 3, place=Place(0, np.dtype(np.float32)))
 >>> layer = {"weight": np.ones((2, 3), np.float32), "bias": np.zeros(2, np.float32)}
 >>> net.params = net.add(Linear, 1, 2, seen, **layer)

@@ -13,7 +13,7 @@ from fugu.spaces.action_sampler import ActionSampler
 
 def add_actions(graph: Graph, params: str, facts: PolicyFacts) -> None:
     """Add an output for each leaf of an action, as `ActionSampler` draws it greedily."""
-    sampler = ActionSampler(facts.action, facts.squash)
+    sampler = ActionSampler(facts.action, facts.continuous)
     names = {leaf.path: name for name, leaf in named_leaves(facts.action, "action").items()}
     logits = _allowed(graph, params, sampler) if sampler.num_choices else ""
     begin = 0
@@ -62,11 +62,12 @@ def _choose(graph: Graph, logits: str, choices: Choices, begin: int) -> str:
 
 
 def _bound(graph: Graph, means: str, numbers: Numbers) -> str:
-    """Means squashed and cut off, in double precision as `RowWriter` does it."""
+    """Means scaled or squashed, and clipped, in double precision as `RowWriter` does it."""
     found = graph.cast(means, np.float64)
     if numbers.squashed.any():
-        inside = graph.add("Mul", graph.add("Tanh", found), graph.weight(numbers.half))
-        inside = graph.add("Add", inside, graph.weight(numbers.middle))
-        found = graph.add("Where", graph.weight(numbers.squashed), inside, found)
+        found = graph.add("Where", graph.weight(numbers.squashed), graph.add("Tanh", found), found)
+    if not numbers.plain:
+        found = graph.add("Mul", found, graph.weight(numbers.scale))
+        found = graph.add("Add", found, graph.weight(numbers.shift))
     found = graph.add("Max", found, graph.weight(numbers.low))
     return graph.add("Min", found, graph.weight(numbers.high))

@@ -51,7 +51,7 @@ class OnnxEngine:
             )
         self.facts = PolicyFacts.from_json(metadata[FACTS], place)
         self._leaves = named_leaves(self.facts.observation, "observation")
-        self._choices = ActionSampler(self.facts.action, self.facts.squash).num_choices
+        self._choices = ActionSampler(self.facts.action, self.facts.continuous).num_choices
         known = {output.name for output in self._session.get_outputs()}
         self._outputs = [name for name in ("params", "values", "next_state") if name in known]
         self._check(place)

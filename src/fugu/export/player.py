@@ -36,7 +36,7 @@ class LoadedPolicy:
 
     def __init__(self, engine: Engine, name: str = "", seed: int = 0) -> None:
         self.engine, self.name, self.facts = engine, name, engine.facts
-        self.sampler = ActionSampler(self.facts.action, self.facts.squash)
+        self.sampler = ActionSampler(self.facts.action, self.facts.continuous)
         self.random = np.random.default_rng(seed)
         self._attentive = engine if isinstance(engine, AttentiveEngine) else None
         leaves = self.facts.observation.leaves

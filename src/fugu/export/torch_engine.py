@@ -37,7 +37,7 @@ class TorchEngine:
         alone = isinstance(policy, CentralPolicy) and not len(policy.critics)
         critics = 0 if alone else policy.num_critics
         self.facts = PolicyFacts(
-            layout, sampler.layout, sampler.squashes, policy.state_size, critics
+            layout, sampler.layout, sampler.continuous, policy.state_size, critics
         )
         self._run = torch.compile(policy.forward, dynamic=True) if compiled else policy.forward
         self._compiled, self._viewer = compiled, policy.viewer()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.spaces import Layout
+from fugu.spaces.action_rows import Continuous
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -240,7 +241,7 @@ class Net:
     Attributes:
         observation: Layout of an observation.
         action: Layout of an action.
-        squash: Whether continuous actions are squashed.
+        continuous: How continuous actions come within their bounds; see `RowWriter`.
         state_size: Numbers of the state.
         operations: In order; each takes values of those before it.
         params: Of the actions' distribution, a value of one row.
@@ -250,7 +251,7 @@ class Net:
 
     observation: Layout
     action: Layout
-    squash: bool
+    continuous: Continuous
     state_size: int
     operations: list[Operation] = field(default_factory=list)
     params: int = -1

@@ -57,7 +57,7 @@ def read_policy(policy: Policy, layout: Layout, reads: type[Reader] | None = Non
     if type(policy) is not Policy:
         raise _unknown(policy)
     sampler = policy.distribution.sampler
-    net = Net(layout, sampler.layout, sampler.squashes, policy.state_size)
+    net = Net(layout, sampler.layout, sampler.continuous, policy.state_size)
     reader = (reads or Reader)(net)
     hidden = reader.encode(policy.encoder, layout)
     hidden, state = reader.remember(policy.core, hidden, 0)

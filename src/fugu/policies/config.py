@@ -11,8 +11,8 @@ from fugu.core.intervals import (
     NonNegativeInt,
     PositiveInt,
 )
+from fugu.spaces.action_rows import Continuous
 
-Continuous = Literal["clipped", "tanh"]
 Precision = Literal["auto", "float32", "bfloat16"]
 PolicyEngine = Literal["auto", "torch", "native"]
 
@@ -47,7 +47,8 @@ class PolicyConfig(CheckedConfig):
     slower, and better where values are hard to learn, as in MuJoCo. Auto: a second one, but for
     networks of your own, which are shared."""
     continuous: Continuous = "clipped"
-    """How numbers come within their bounds: cut off there, or squashed by a tanh."""
+    """How actions come within two finite bounds: clipped there; scaled, so that -1 and 1 are the
+    bounds, and clipped; or scaled after a tanh."""
     log_std: FiniteFloat = 0.0
     """Initial logarithm of the standard deviation of continuous actions, alike in all states."""
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.policies.choices import evaluate_choices
-from fugu.policies.config import Continuous
 from fugu.spaces import Layout
+from fugu.spaces.action_rows import Continuous
 from fugu.spaces.action_sampler import ActionSampler, Floats, log_slope
 
 Array: TypeAlias = Tensor | NDArray[Any]
@@ -42,10 +42,11 @@ class ActionDistribution(nn.Module):
     `samples` holds the index of each head, then the raw number of each dimension: what a normal
     gave, before it is cut off or squashed. `to_rows` makes of it what the environment takes.
 
-    Dimensions with two finite bounds are cut off there ("clipped": probabilities are those of the
-    raw number) or squashed ("tanh": `middle + half * tanh(raw)`, probabilities are densities of
-    that, by the change of variables). All others are plain normals, cut off at a bound if there is
-    one.
+    Dimensions with two finite bounds are clipped there ("clipped"), scaled so that a raw number of
+    -1 is the lower bound and 1 the upper one, and clipped ("scaled"), or squashed ("tanh":
+    `middle + half * tanh(raw)`). Probabilities are those of the raw number; of a squashed one they
+    are densities of the action, by the change of variables. All others are plain normals, clipped
+    at a bound if there is one.
 
     Entropies are exact, but for squashed dimensions: the entropy of the normal, plus the expected
     logarithm of the slope of the squashing by a Gauss-Hermite rule of 16 nodes, differentiable as
@@ -75,7 +76,7 @@ class ActionDistribution(nn.Module):
     def __init__(self, layout: Layout, continuous: Continuous = "clipped") -> None:
         super().__init__()
         self.layout = layout
-        self.sampler = sampler = ActionSampler(layout, squash=continuous == "tanh")
+        self.sampler = sampler = ActionSampler(layout, continuous)
         self._runs = _runs(sampler.choices)
         self.num_choices, self.num_heads = sampler.num_choices, sampler.num_heads
         self.num_samples, self.num_continuous = sampler.num_samples, sampler.num_continuous

@@ -71,7 +71,7 @@ class Messages:
 
     def __init__(self, facts: PolicyFacts, max_batch: int) -> None:
         self.facts, self.max_batch = facts, max_batch
-        self._choices = ActionSampler(facts.action, facts.squash).choices
+        self._choices = ActionSampler(facts.action, facts.continuous).choices
 
     def read(self, body: bytes) -> Ask:
         """The request of a body.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -13,7 +14,9 @@ from fugu.core.errors import SpaceError
 from fugu.spaces import Layout, Leaf
 
 Floats = NDArray[np.float32]
+Continuous: TypeAlias = Literal["clipped", "scaled", "tanh"]
 MOST_CHOICES = 2**24  # samples are float32, which holds no larger integers exactly
+WIDEST = 1e6  # half the distance of bounds that samples are scaled to; wider ones mean none
 INSIDE = 1.0 - 1e-6  # of the bounds, where a tanh comes from a finite number
 
 
@@ -31,24 +34,30 @@ class Choices:
 class Numbers:
     """Continuous dimensions of one leaf: `columns` of the samples, and their finite bounds.
 
-    Dimensions that are squashed become `middle + half * tanh(sample)`; all are then cut off.
+    An action is `shift + scale * sample`, or `shift + scale * tanh(sample)` where it is squashed,
+    clipped to the bounds.
+
+    Attributes:
+        low: Lower bounds, `[dims]`.
+        high: Upper bounds.
+        squashed: Dimensions whose samples go through a tanh.
+        shift: The middle of the bounds if the dimension is scaled or squashed, else 0.
+        scale: Half the distance between the bounds if it is scaled or squashed, else 1.
     """
 
     leaf: Leaf
     columns: slice
-    low: NDArray[np.float64]  # [dims]
+    low: NDArray[np.float64]
     high: NDArray[np.float64]
     squashed: NDArray[np.bool_]
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
 
-    @property
-    def middle(self) -> NDArray[np.float64]:
-        """Half way between the bounds."""
-        return self.low / 2 + self.high / 2
-
-    @property
-    def half(self) -> NDArray[np.float64]:
-        """Half the distance between the bounds."""
-        return self.high / 2 - self.low / 2
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every action is its sample, clipped to the bounds."""
+        changed = self.squashed | (self.shift != 0) | (self.scale != 1)
+        return not changed.any()
 
 
 class RowWriter:
@@ -57,6 +66,12 @@ class RowWriter:
     The samples of all discrete heads stand first, then those of all continuous dimensions, each in
     the order of the leaves.
 
+    Args:
+        layout: Layout of the actions.
+        continuous: How samples become numbers between two finite bounds: "clipped" (the sample is
+            the number), "scaled" (a sample of -1 is the lower bound and 1 the upper one) or "tanh"
+            (scaled after a tanh).
+
     Attributes:
         choices: The discrete leaves.
         numbers: The continuous leaves.
@@ -64,7 +79,7 @@ class RowWriter:
         num_samples: Columns of the samples.
     """
 
-    def __init__(self, layout: Layout, squash: bool) -> None:
+    def __init__(self, layout: Layout, continuous: Continuous) -> None:
         check_action_space(layout.space)
         self._layout = layout
         self.choices: list[Choices] = []
@@ -79,7 +94,7 @@ class RowWriter:
         for leaf in layout.leaves:
             if isinstance(leaf.space, spaces.Box):
                 count = int(np.prod(leaf.shape, dtype=np.int64))
-                self.numbers.append(_numbers(leaf, leaf.space, _columns(column, count), squash))
+                self.numbers.append(_numbers(leaf, leaf.space, _columns(column, count), continuous))
                 column += count
         self.num_samples = column
 
@@ -91,11 +106,11 @@ class RowWriter:
             place, dtype = _view(raw, choice.leaf), choice.leaf.dtype
             np.add(samples[:, choice.columns].astype(dtype), choice.start, out=place)
         for numbers in self.numbers:
-            given = samples[:, numbers.columns]
-            if numbers.squashed.any():
+            given: NDArray[Any] = samples[:, numbers.columns]
+            if not numbers.plain:
                 given = given.astype(np.float64)
-                inside = numbers.middle + numbers.half * np.tanh(given)
-                given = np.where(numbers.squashed, inside, given)
+                given = np.where(numbers.squashed, np.tanh(given), given)
+                given = numbers.shift + numbers.scale * given
             _view(raw, numbers.leaf)[...] = np.clip(given, numbers.low, numbers.high)
         return rows
 
@@ -107,9 +122,9 @@ class RowWriter:
             samples[:, choice.columns] = _view(raw, choice.leaf) - choice.start
         for numbers in self.numbers:
             given = _view(raw, numbers.leaf).astype(np.float64)
-            if numbers.squashed.any():
-                half = np.where(numbers.squashed, numbers.half, 1.0)
-                inside = ((given - numbers.middle) / half).clip(-INSIDE, INSIDE)
+            if not numbers.plain:
+                given = (given - numbers.shift) / numbers.scale
+                inside = np.where(numbers.squashed, given.clip(-INSIDE, INSIDE), 0.0)
                 given = np.where(numbers.squashed, np.arctanh(inside), given)
             samples[:, numbers.columns] = given
         return samples
@@ -161,12 +176,17 @@ def _heads(leaf: Leaf) -> tuple[tuple[int, ...], NDArray[Any]]:
     return tuple(counts), start.astype(leaf.dtype)
 
 
-def _numbers(leaf: Leaf, space: spaces.Box, columns: slice, squash: bool) -> Numbers:
+def _numbers(leaf: Leaf, space: spaces.Box, columns: slice, continuous: Continuous) -> Numbers:
     # Bounds are finite at last, since a float16 overflows where a float32 sample does not.
     most = float(np.finfo(leaf.dtype).max)
     low, high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
     bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
-    return Numbers(leaf, columns, low.clip(-most, most), high.clip(-most, most), bounded & squash)
+    low, high = low.clip(-most, most), high.clip(-most, most)
+    squashed = bounded & (continuous == "tanh")
+    half = high / 2 - low / 2
+    changed = squashed | (bounded & (continuous == "scaled") & (half <= WIDEST))
+    shift = np.where(changed, low / 2 + high / 2, 0.0)
+    return Numbers(leaf, columns, low, high, squashed, shift, np.where(changed, half, 1.0))
 
 
 def _columns(first: int, count: int) -> slice:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.native.sampling import sample_categorical, sample_normal
-from fugu.spaces.action_rows import RowWriter
+from fugu.spaces.action_rows import Continuous, RowWriter
 from fugu.spaces.layout import Layout
 
 Floats = NDArray[np.float32]
@@ -20,17 +20,19 @@ class ActionSampler:
     """Draws actions of one layout; `fugu.policies.ActionDistribution` says what params are.
 
     Args:
-        layout: Of the actions.
-        squash: Whether numbers between two bounds are squashed by a tanh, or cut off.
+        layout: Layout of the actions.
+        continuous: How samples become numbers between two finite bounds; see `RowWriter`.
 
     Attributes:
+        continuous: As given.
         choices: How many each discrete head has.
         squashed: Which continuous dimensions are squashed.
         log_scale: The sum of the logarithms of how far those reach.
     """
 
-    def __init__(self, layout: Layout, squash: bool) -> None:
-        self.layout, self.writer = layout, RowWriter(layout, squash)
+    def __init__(self, layout: Layout, continuous: Continuous) -> None:
+        self.layout, self.writer = layout, RowWriter(layout, continuous)
+        self.continuous = continuous
         self.choices = [count for choice in self.writer.choices for count in choice.counts]
         self._counts = np.array(self.choices, np.int64)
         self.num_choices, self.num_heads = sum(self.choices), len(self.choices)
@@ -40,7 +42,7 @@ class ActionSampler:
         self.num_params = self.num_outputs + self.num_continuous
         numbers = self.writer.numbers
         self.squashed = np.concatenate([np.zeros(0, np.bool_), *(n.squashed for n in numbers)])
-        self.log_scale = float(sum(np.log(n.half[n.squashed]).sum() for n in numbers))
+        self.log_scale = float(sum(np.log(n.scale[n.squashed]).sum() for n in numbers))
 
     @property
     def squashes(self) -> bool:

@@ -122,7 +122,8 @@ def choose(facts: EnvFacts) -> list[Choice]:
         log_std = 0.0 - round(0.5 * math.log(facts.action_size), 2)
         reason = f"{facts.action_size} continuous action{'s' if facts.action_size > 1 else ''}"
         quiet = {"entropy_coefficient": 0.0}
-        found.append(Choice(reason, {"train": quiet, "policy": {"log_std": log_std}}))
+        bounds = {"continuous": "scaled", "log_std": log_std}
+        found.append(Choice(reason, {"train": quiet, "policy": bounds}))
     return found
 
 

@@ -258,7 +258,7 @@ class ActionCode(nn.Module):
         self.num_heads = distribution.num_heads
         self.size = distribution.num_outputs
         low, high = [np.zeros(0)], [np.zeros(0)]
-        for part in RowWriter(layout, squash=False).numbers:
+        for part in RowWriter(layout, "clipped").numbers:
             assert isinstance(part.leaf.space, spaces.Box)
             low.append(part.leaf.space.low.reshape(-1).astype(np.float64))
             high.append(part.leaf.space.high.reshape(-1).astype(np.float64))
