@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hmac
 import ipaddress
 import re
@@ -51,6 +52,7 @@ def check_access(scope: Scope, cfg: ServeConfig) -> None:
             raise HTTPException(401, reason, CLOSE | {"WWW-Authenticate": "Bearer"})
 
 
+@functools.lru_cache(64)  # clients keep to the same few
 def is_allowed_host(host: str, names: tuple[str, ...]) -> bool:
     """Return whether a Host header is an IP address, localhost or one of these names.
 

@@ -94,7 +94,7 @@ class Service:
     async def running(self, app: object = None) -> AsyncIterator[None]:
         """Passes are made within."""
         self._batcher = Batcher(self.policy, self.cfg, self.metrics.note_pass)
-        self._reader = RequestReader(self.messages, self.max_body)
+        self._reader = RequestReader(self.messages, self.max_body, self.cfg.timeout)
         try:
             yield
         finally:
@@ -106,18 +106,10 @@ class Service:
 
     async def act(self, request: Request) -> Response:
         """Actions for the observations of a body."""
-        ask = await self._read(await self._bodies.read(request))
+        assert self._reader is not None, "act is called within running()"
+        ask = await self._reader.read(await self._bodies.read(request))
         answer = await self._answer(request, ask)
         return Response(self.messages.write(ask, answer), media_type="application/json")
-
-    async def _read(self, body: bytes) -> Ask:
-        assert self._reader is not None, "act is called within running()"
-        try:
-            async with asyncio.timeout(self.cfg.timeout):
-                return await self._reader.read(body)
-        except TimeoutError:
-            reason = f"body: it could not be read in {self.cfg.timeout:g} s."
-            raise HTTPException(504, reason, RETRY) from None
 
     async def _answer(self, request: Request, ask: Ask) -> Answer:
         assert self._batcher is not None, "act is called within running()"

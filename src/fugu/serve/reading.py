@@ -29,7 +29,7 @@ LARGE = 65_536  # bytes; what is shorter is read in about a millisecond
 
 
 class ReaderError(FuguError):
-    """The process that reads large requests has failed; the next request starts another."""
+    """The process that reads large requests has failed, or is busy with others."""
 
 
 class RequestReader:
@@ -38,10 +38,11 @@ class RequestReader:
     Args:
         messages: Reads the small ones.
         most: Most bytes of a body; where none is large there is no child.
+        seconds: How long a large request may take, and wait for its turn.
     """
 
-    def __init__(self, messages: Messages, most: int) -> None:
-        self._messages, self._closed = messages, False
+    def __init__(self, messages: Messages, most: int, seconds: float) -> None:
+        self._messages, self._seconds, self._closed = messages, seconds, False
         self._threads = ThreadPoolExecutor(1, "fugu-serve-reader")  # waits for the child
         self._child: subprocess.Popen[bytes] | None = None
         if most > LARGE:
@@ -53,11 +54,17 @@ class RequestReader:
         Raises:
             BodyError: If it is no JSON.
             FieldError: If a part of it is wrong.
-            ReaderError: If the child has failed.
+            ReaderError: If the child has failed, or takes too long.
         """
         if len(body) <= LARGE:
             return self._messages.read(body)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, body)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await loop.run_in_executor(self._threads, self._ask, body)
+        except TimeoutError:
+            reason = f"body: it could not be read in {self._seconds:g} s. Send it again."
+            raise ReaderError(reason) from None
 
     def close(self) -> None:
         """End the child; who still waits for it gets an error."""
