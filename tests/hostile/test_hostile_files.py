@@ -282,6 +282,35 @@ def test_broken_minari_data_is_refused(tmp_path: Path) -> None:
         import_minari(tmp_path, tmp_path / "out")
 
 
+@pytest.mark.parametrize("change", ["bomb", "external link", "external data", "soft link"])
+def test_minari_data_that_is_elsewhere_or_huge_is_refused(tmp_path: Path, change: str) -> None:
+    h5py = pytest.importorskip("h5py")
+    pytest.importorskip("minari")
+    from fugu.data.minari import export_minari, import_minari
+
+    theirs = tmp_path / "minari"
+    export_minari(Dataset(dataset(tmp_path / "data")), "a/b-v0", group_of(), folder=theirs)
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(100))
+    folder = theirs if (theirs / "metadata.json").is_file() else theirs / "data"
+    import_minari(folder, tmp_path / "whole")
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        episode = file["episode_1"]
+        del episode["rewards"]
+        match change:
+            case "bomb":
+                episode.create_dataset("rewards", (2**28,), "f8", chunks=(2**20,), fillvalue=1.0)
+            case "external link":
+                episode["rewards"] = h5py.ExternalLink(str(secret), "/")
+            case "external data":
+                episode.create_dataset("rewards", (3,), "f8", external=[(str(secret), 0, 24)])
+            case _:
+                episode["rewards"] = h5py.SoftLink("/episode_0/rewards")
+    message = "expected episodes of at most" if change == "bomb" else "expected data in one file"
+    with pytest.raises(DatasetError, match=message):
+        import_minari(folder, tmp_path / "out")
+
+
 # ---------------------------------------------------------------------- lines and tokenizers
 
 
