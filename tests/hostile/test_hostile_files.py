@@ -23,6 +23,7 @@ from rich.console import Console
 from fugu import native
 from fugu.core.config import from_flags, read_toml
 from fugu.core.errors import FuguError, UsageError
+from fugu.core.files import DOCUMENT, LONGEST_LINE
 from fugu.data.columns import DatasetError
 from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetWriter, Episode
 from fugu.data.segments import Segments, SegmentShape
@@ -279,6 +280,78 @@ def test_broken_minari_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata.json").write_text('{"data_format": "hdf5"}')
     with pytest.raises(DatasetError, match="as Minari writes it"):
         import_minari(tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", ["bomb", "external link", "external data", "soft link"])
+def test_minari_data_that_is_elsewhere_or_huge_is_refused(tmp_path: Path, change: str) -> None:
+    h5py = pytest.importorskip("h5py")
+    pytest.importorskip("minari")
+    from fugu.data.minari import export_minari, import_minari
+
+    theirs = tmp_path / "minari"
+    export_minari(Dataset(dataset(tmp_path / "data")), "a/b-v0", group_of(), folder=theirs)
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(100))
+    folder = theirs if (theirs / "metadata.json").is_file() else theirs / "data"
+    import_minari(folder, tmp_path / "whole")
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        episode = file["episode_1"]
+        del episode["rewards"]
+        match change:
+            case "bomb":
+                episode.create_dataset("rewards", (2**28,), "f8", chunks=(2**20,), fillvalue=1.0)
+            case "external link":
+                episode["rewards"] = h5py.ExternalLink(str(secret), "/")
+            case "external data":
+                episode.create_dataset("rewards", (3,), "f8", external=[(str(secret), 0, 24)])
+            case _:
+                episode["rewards"] = h5py.SoftLink("/episode_0/rewards")
+    message = "expected episodes of at most" if change == "bomb" else "expected data in one file"
+    with pytest.raises(DatasetError, match=message):
+        import_minari(folder, tmp_path / "out")
+
+
+# ---------------------------------------------------------------------- lines and tokenizers
+
+
+A_PROBLEM = b'{"name": "a", "prompt": 1}'
+LINES = [b"[" * 100_000, b"\xff\xfe", b"[1]", b"7", b'{"name": 1', A_PROBLEM,
+         b'{"name": "a", "prompt": "b", "tests": 3}',
+         b'{"name": "a", "prompt": "b", "tests": [3]}']  # fmt: skip
+
+
+@pytest.mark.parametrize("line", [*LINES, b"x" * (LONGEST_LINE + 1)])
+def test_lines_that_are_none_are_named(tmp_path: Path, line: bytes) -> None:
+    from fugu.algos.preferences import read_comparisons
+    from fugu.envs.coding.problems import read_problems
+    from fugu.store.chat import read_rows
+
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(line)
+    readers: list[Any] = [
+        lambda: [*read_rows(path)],
+        lambda: read_comparisons(path, group_of()),
+    ]
+    if line != A_PROBLEM:
+        readers.append(lambda: read_problems(path))
+    for read in readers:
+        with pytest.raises(FuguError, match=r"lines\.jsonl"):
+            read()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{}", "", '{"model": 3}', "\0"])
+def test_a_tokenizer_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    pytest.importorskip("tokenizers")
+    from fugu.envs.coding.tokenizers import PairTokenizer
+
+    path = tmp_path / "tokenizer.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"tokenizer\.json: expected a tokenizer"):
+        PairTokenizer.load(path)
+    with path.open("wb") as file:
+        file.truncate(DOCUMENT + 1)
+    with pytest.raises(UsageError, match="expected at most"):
+        PairTokenizer.load(path)
 
 
 # ---------------------------------------------------------------------- leagues

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -243,6 +245,45 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
             Memory.load(broken)
     with pytest.raises(UsageError, match="a file that exists"):
         Memory.load(tmp_path / "nothing.npz")
+
+
+def test_a_file_that_would_unpack_to_very_much_is_refused(tmp_path: Path) -> None:
+    """Two megabytes that are said to hold two gigabytes."""
+    path, state = tmp_path / "memory.npz", filled().state()
+    state["vectors"] = np.zeros((2**15, 2**13), np.float32)
+    np.savez_compressed(path, **state)  # type: ignore[arg-type]
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=r"memory\.npz is no memory.*expected arrays of at most"):
+        Memory.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**25
+    tracemalloc.stop()
+
+
+def document(**changes: Any) -> bytes:
+    about = json.loads(filled().state()["document"].tobytes())
+    return json.dumps(about | changes).encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * 100_000, b"[]", b"null", b"{", document(dimensions=10**9), document(dimensions="x"),
+     document(items=[7] * 3), document(items=None), document(items=[{"other": 1}] * 3)],
+)  # fmt: skip
+def test_a_document_that_no_memory_wrote_is_refused(tmp_path: Path, text: bytes) -> None:
+    state = filled().state() | {"document": np.frombuffer(text, np.uint8)}
+    np.savez(tmp_path / "memory.npz", **state)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="memory"):
+        Memory.load(tmp_path / "memory.npz")
+
+
+def test_vectors_of_very_many_numbers_are_refused(tmp_path: Path) -> None:
+    """No vector is there, so the file is small; the first one added would take gigabytes."""
+    state = Memory(None).state() | {"vectors": np.zeros((0, 10**9), np.float32)}
+    about = json.loads(state["document"].tobytes()) | {"dimensions": 10**9}
+    state["document"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(tmp_path / "memory.npz", **state)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="dimensions: expected at most"):
+        Memory.load(tmp_path / "memory.npz")
 
 
 def test_a_save_that_fails_leaves_the_old_one(

@@ -98,20 +98,14 @@ def test_changes_reach_the_graph() -> None:
     assert memory.query(vectors=queries[3:4], k=1)[0][0].item.id == "new"
 
 
-def test_a_saved_graph_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_memory_builds_its_graph_anew() -> None:
+    """usearch crashes at some broken graphs, so none is read from a file."""
     vectors, queries = clustered(1000, 16, 6), clustered(50, 16, 7)
     memory = settled(filled(vectors, 100))
-    answers = memory.query(vectors=queries)
     state = memory.state()
-    assert "graph" in state
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("it was built again")
-
-    loaded = Memory.from_state(state)
-    with monkeypatch.context() as patch:
-        patch.setattr(neighbours.Neighbours, "add", refuse)
-        assert loaded.query(vectors=queries) == answers
+    assert "graph" not in state
+    loaded = Memory.from_state({**state, "graph": np.zeros(100, np.uint8)})  # an older file has one
+    assert settled(loaded).query(vectors=queries) == memory.query(vectors=queries)
     loaded.add(Item("new", id="new", vector=queries[0]))
     assert loaded.query(vectors=queries[:1], k=1)[0][0].item.id == "new"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import os
@@ -22,6 +23,7 @@ from serving import PATIENCE, ask, serving
 from fugu import native
 from fugu.core.errors import MissingExtraError
 from fugu.export import load
+from fugu.serve.config import TOKEN_VARIABLE
 
 START = 240.0  # seconds, on a machine with much else to do
 WITHOUT_TORCH = """
@@ -124,6 +126,58 @@ def test_interrupted_while_idle_and_open_to_all(run: Path) -> None:
         connection.close()
         assert (place.process.returncode, out) == (0, "Stopped: 1 requests answered.\n")
     assert "warning: 0.0.0.0 is not loopback" in err
+
+
+COUNT_FROZEN = """
+import atexit, gc, sys
+atexit.register(lambda: print("frozen", gc.get_freeze_count(), file=sys.stderr))
+atexit.register(lambda: print("enabled", gc.isenabled(), file=sys.stderr))
+"""
+
+
+def test_what_is_there_before_the_first_request_is_not_collected_again(run: Path) -> None:
+    """A collection that looks at all of torch stops the server for a tenth of a second."""
+    with served(str(run), first=COUNT_FROZEN) as place:
+        connection = place.connect()
+        assert ask(connection, "GET", "/health").status == 200
+        connection.close()
+        place.process.terminate()
+        err = place.process.communicate(timeout=PATIENCE)[1]
+    found = re.search(r"frozen (\d+)", err)
+    assert found is not None, err
+    assert int(found[1]) > 50_000
+    assert "enabled True" in err
+
+
+def test_a_server_in_a_thread_leaves_the_collector_alone(run: Path) -> None:
+    before = gc.get_freeze_count()
+    with serving(load(run)) as place:
+        assert place.ask("GET", "/health").status == 200
+        assert gc.get_freeze_count() == before
+
+
+def test_a_token_is_taken_from_the_environment(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = "of-the-environment-0123"
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
+    with served(str(run), "--allow-host", "robot.example", "other.example") as place:
+        for headers, status in [
+            ({}, 401),
+            ({"Authorization": f"Bearer {token}"}, 200),
+            ({"Authorization": f"Bearer {token}", "Host": "other.example"}, 200),
+            ({"Authorization": f"Bearer {token}", "Host": "attacker.example"}, 421),
+        ]:
+            connection = place.connect()
+            assert ask(connection, "GET", "/schema", **headers).status == status
+            connection.close()
+        arguments = Path(f"/proc/{place.process.pid}/cmdline")
+        assert not arguments.exists() or token not in arguments.read_text()
+    monkeypatch.setenv(TOKEN_VARIABLE, "")  # a mistake must not open the server
+    from fugu.cli.main import main
+
+    assert main(["serve", str(run), "--port", "0"]) == 1
+    assert capsys.readouterr().err.startswith("fugu: token: expected at least 16")
 
 
 @pytest.mark.parametrize("engine", ["torch", "native", "onnx"])

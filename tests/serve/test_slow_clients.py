@@ -36,7 +36,7 @@ def write_until_cut_off(client: socket.socket, data: bytes, pause: float = 0.0) 
     raise AssertionError("the server took it all")
 
 
-HEAD = b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ HEAD = b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         (b"POST /act HTTP/1.1\r\nHost:", b""),
         (HEAD + b"Content-Length: 99\r\n\r\n{", b"HTTP/1.1 408 "),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{", b"HTTP/1.1 408 "),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HT", b"HTTP/1.1 200 "),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HT", b"HTTP/1.1 200 "),
         (b"nonsense\r\n\r\n", b"HTTP/1.1 400 "),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_client_that_does_not_read_is_cut_off(
         serving(load_kind("mlp"), "x" * 20_000_000, **limits) as place,
         socket.create_connection(("127.0.0.1", place.port), PATIENCE) as client,
     ):
-        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * requests)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * requests)
         ends = select.poll()
         ends.register(client, 0)  # errors and ends alone
         assert ends.poll(PATIENCE * 1000)
@@ -96,10 +96,12 @@ def test_a_client_that_does_not_read_is_cut_off(
 
 def test_a_client_that_sends_on_without_reading_is_cut_off(place: Place) -> None:
     with socket.create_connection(("127.0.0.1", place.port), PATIENCE) as client:
-        write_until_cut_off(client, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 10_000)
-    few = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 5
+        write_until_cut_off(client, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10_000)
+    few = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5
     with socket.create_connection(("127.0.0.1", place.port), PATIENCE) as client:
-        client.sendall(few + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        client.sendall(
+            few + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         assert hangs_up(client).count(b"HTTP/1.1 200 ") == 6
 
 

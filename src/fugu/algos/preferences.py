@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from fugu.core.config import from_tree
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.files import parse_json, read_lines
 from fugu.core.intervals import (
     CheckedConfig,
     Interval,
@@ -160,12 +161,12 @@ def read_comparisons(path: str | Path, group: AgentGroup) -> list[Comparison]:
     """What `write_comparisons` wrote, of agents with these spaces."""
     size = group.observation_layout.size, ActionDistribution(group.action_layout).num_samples
     found = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    for number, line in enumerate(_lines(path), 1):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
             pieces = [_piece(entry[name], group, size) for name in ("first", "second")]
             preference = float(entry["preference"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise UsageError(
                 f"{path}, line {number}: given something else ({error}); allowed: first and "
                 f"second, each with observations of {size[0]} and actions of {size[1]} numbers a "
@@ -177,6 +178,13 @@ def read_comparisons(path: str | Path, group: AgentGroup) -> list[Comparison]:
             )
         found.append(Comparison(pieces[0], pieces[1], preference))
     return found
+
+
+def _lines(path: str | Path) -> Iterator[bytes]:
+    try:
+        yield from read_lines(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}.") from None
 
 
 def _piece(entry: Any, group: AgentGroup, size: tuple[int, int]) -> Piece:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ class Serve:
     max_queue: int = 1024
     """Most observations that wait; more are answered 503."""
     max_body_mb: float = 8.0
-    """Most megabytes of a request's body; larger ones are answered 413."""
+    """Most megabytes of a request's body; larger ones are answered 413. The limit is lower where
+    --max-batch observations of this policy cannot be as large."""
     max_connections: int = 512
     """Most connections at a time; more are answered 503."""
     timeout: float = 30.0
@@ -49,6 +51,12 @@ class Serve:
     """Seconds in which a request's head, and then its body, must be here."""
     keep_alive: float = 30.0
     """Seconds for which a connection may be idle."""
+    allow_host: tuple[str, ...] = ()
+    """Host names by which clients may reach the server, beside localhost and IP addresses; '*'
+    allows any. Others are answered 421."""
+    token: str | None = None
+    """Token that clients must send, as 'Authorization: Bearer TOKEN'; others are answered 401.
+    Other users of this machine can see flags: better set FUGU_SERVE_TOKEN instead."""
     runs: Path = Path("runs")
     """Where runs are."""
 
@@ -58,7 +66,14 @@ class Serve:
         from fugu.export import load
         from fugu.serve import ServeConfig
         from fugu.serve.app import Service
-        from fugu.serve.server import is_loopback, open_socket, run_server, url_of
+        from fugu.serve.config import TOKEN_VARIABLE
+        from fugu.serve.server import (
+            freeze_memory,
+            is_loopback,
+            open_socket,
+            run_server,
+            url_of,
+        )
 
         cfg = ServeConfig(
             max_batch=self.max_batch,
@@ -69,6 +84,8 @@ class Serve:
             timeout=self.timeout,
             read_timeout=self.read_timeout,
             keep_alive=self.keep_alive,
+            allow_hosts=self.allow_host,
+            token=os.environ.get(TOKEN_VARIABLE) if self.token is None else self.token,
         )
         with open_socket(self.host, self.port) as listener:
             policy = load(
@@ -81,8 +98,11 @@ class Serve:
             )
             service = Service(policy, cfg, self.name)
             service.warm_up()
+            freeze_memory()
             if not is_loopback(self.host):
-                warning = "whoever reaches it may use it, without a password or encryption"
+                warning = "whoever reaches it may use it, without a token or encryption"
+                if cfg.token is not None:
+                    warning = "there is no encryption, so the token can be read on its way"
                 print(f"fugu: warning: {self.host} is not loopback: {warning}", file=sys.stderr)
             print(f"Serving {self.name} ({policy.name}) at {url_of(listener)}", flush=True)
             done = run_server(service, listener)

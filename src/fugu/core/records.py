@@ -16,6 +16,7 @@ from typing import Any
 
 from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
+from fugu.core.files import parse_json
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def from_line(line: bytes) -> dict[str, Any] | None:
         if given != f"{zlib.crc32(line):08x}".encode():
             return None
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) else None

@@ -14,6 +14,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
+from fugu.core.files import DOCUMENT
 from fugu.data.columns import DatasetError
 from fugu.data.offline import Dataset, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
@@ -48,6 +49,7 @@ def import_minari(
     is_folder = (path / "metadata.json").is_file()
     with _explaining(source):
         found = minari.MinariDataset(path) if is_folder else minari.load_dataset(str(source))
+        _check_sizes(Path(found.storage.data_path) / "main_data.hdf5")
         return _copy(found, Path(folder), group, env)
 
 
@@ -68,6 +70,32 @@ def _explaining(source: str | Path) -> Iterator[None]:
             f"minari: given {str(source)!r}, which cannot be read ({type(error).__name__}: "
             f"{error!s:.500}); allowed: a dataset as Minari writes it. Download it anew."
         ) from error
+
+
+def _check_sizes(path: Path) -> None:
+    """Raise unless every episode of an HDF5 file has its own data and fits into memory."""
+    if not path.exists():  # Minari knows other formats too
+        return
+    h5py: Any = importlib.import_module("h5py")
+    most = max(path.stat().st_size, DOCUMENT)
+    with h5py.File(path) as file:
+        for name in file:
+            if (size := _declared(file, name, h5py)) > most:
+                raise DatasetError(
+                    f"{path}: expected episodes of at most {most} bytes; got {name} of {size}. "
+                    "Download it anew."
+                )
+
+
+def _declared(group: Any, name: str, h5py: Any) -> int:
+    """The bytes that a part of an HDF5 file takes in memory; DatasetError if it is elsewhere."""
+    link = group.get(name, getlink=True)
+    part = group[name] if isinstance(link, h5py.HardLink) else None
+    if isinstance(part, h5py.Group):
+        return sum(_declared(part, inner, h5py) for inner in part)
+    if part is None or part.external or part.is_virtual:
+        raise DatasetError(f"minari: expected data in one file; got a link, {name}, to others.")
+    return int(part.nbytes)
 
 
 def _copy(found: Any, folder: Path, group: AgentGroup | None, env: str | None) -> Dataset:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import fugu
 from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
-from fugu.core.files import read_bytes
+from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
 from fugu.data.columns import Column, DatasetError, Kind, map_rows
 from fugu.envs.contract import AgentGroup
@@ -291,7 +291,7 @@ def statistics(returns: NDArray[Any], lengths: NDArray[Any]) -> dict[str, float]
 def read_metadata(folder: Path) -> dict[str, Any]:
     """What a dataset's folder says of itself."""
     try:
-        found = values.load(read_bytes(folder / METADATA))
+        found = values.load(read_bytes(folder / METADATA, DOCUMENT))
     except FileNotFoundError:
         raise DatasetError(
             f"data: given {str(folder)!r}, which holds no dataset; allowed: a folder that `fugu "

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
+from fugu.core.files import DOCUMENT, read_bytes
 from fugu.envs.building import SUFFIX
 from fugu.export.c_building import build_library, check_sizes, sizes
 from fugu.export.c_writer import FACTS, write_c
@@ -40,7 +41,7 @@ class CEngine:
             raise UsageError(
                 f"{folder}: given a folder without {FACTS}; allowed: one that fugu export wrote."
             )
-        self.facts = PolicyFacts.from_json(facts.read_bytes(), str(facts))
+        self.facts = PolicyFacts.from_json(read_bytes(facts, DOCUMENT), str(facts))
         self._num_params = sizes(self.facts)[2]
         # A library that is loaded stays, though its file goes.
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:

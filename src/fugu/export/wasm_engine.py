@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.files import read_bytes
 from fugu.core.writing import write_whole
 from fugu.export.c_building import build_wasm, check_sizes, sizes
 from fugu.export.c_writer import CReport, write_c
@@ -106,7 +107,7 @@ def make_engine(net: Net) -> WasmEngine:
 def open_engine(path: Path) -> WasmEngine:
     """An engine for a file that `write_wasm` wrote."""
     try:
-        module = path.read_bytes()
+        module = read_bytes(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error}); allowed: a .wasm file.") from error
     return WasmEngine(module, path)

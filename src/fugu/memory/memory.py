@@ -6,7 +6,6 @@ import json
 import math
 import os
 import secrets
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
+from fugu.core.files import check_file, parse_json
+from fugu.core.npz import read_npz
 from fugu.memory import exact, neighbours
 from fugu.memory.bm25 import Bm25
 from fugu.memory.embedders import Embedder, HashedNgrams, embed
@@ -24,6 +25,7 @@ from fugu.memory.table import Table, plain
 
 SCHEMA = 1
 MANY = 100_000  # rows above which exact search takes too long
+MOST_DIMENSIONS = 65_536
 SPARE = 1024  # empty rows that are not worth a new table
 SLICE = 256  # rows that enter the graph with a call
 Metric = Literal["cosine", "dot"]
@@ -61,6 +63,8 @@ class Memory:
         if dimensions < 0 or approximate_above < 0:
             given = min(dimensions, approximate_above)
             raise UsageError(f"memory: given {given}; allowed: 0 or more.")
+        if dimensions > MOST_DIMENSIONS:
+            raise UsageError(f"dimensions: expected at most {MOST_DIMENSIONS}; got {dimensions}.")
         self.embedder = HashedNgrams() if embedder == "default" else embedder
         self.dimensions = dimensions if self.embedder is None else self.embedder.dimensions
         if self.embedder is not None and dimensions not in (0, self.dimensions):
@@ -159,8 +163,6 @@ class Memory:
         }
         arrays = self._table.arrays()
         arrays["document"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        if self._graph is not None and self._graphed == self._table.size == len(self):
-            arrays["graph"] = self._graph.save()
         return arrays
 
     @classmethod
@@ -173,10 +175,17 @@ class Memory:
             state: The arrays.
             embedder: The one it was made with; not needed for hashed n-grams.
         """
-        about = json.loads(np.asarray(state["document"], np.uint8).tobytes())
+        about = parse_json(np.asarray(state["document"], np.uint8).tobytes())
+        if not isinstance(about, dict):
+            raise ValueError("expected an object as its document; got something else")
         if about.get("schema") != SCHEMA:
             raise UsageError(
                 f"memory: given schema {about.get('schema')!r}; allowed: {SCHEMA}. Update fugu."
+            )
+        rewards, vectors = state["rewards"].tolist(), np.asarray(state["vectors"], np.float32)
+        if vectors.ndim != 2 or vectors.shape[1] != about["dimensions"]:
+            raise ValueError(
+                f"expected vectors of {about['dimensions']} numbers; got {list(vectors.shape)}"
             )
         memory = cls(
             _embedder(about["embedder"], embedder),
@@ -184,15 +193,10 @@ class Memory:
             metric=about["metric"],
             approximate_above=about["approximate_above"],
         )
-        rewards, vectors = state["rewards"].tolist(), np.asarray(state["vectors"], np.float32)
         for entry, reward, placed, vector in zip(
             about["items"], rewards, state["placed"], vectors, strict=True
         ):
             memory._table.append(Item(**entry, reward=reward), vector if placed else None)
-        if "graph" in state and neighbours.installed():
-            cosine = memory.metric == "cosine"
-            memory._graph = neighbours.Neighbours(memory.dimensions, cosine, state["graph"])
-            memory._graphed = memory._table.size
         return memory
 
     def save(self, path: str | Path) -> Path:
@@ -214,11 +218,12 @@ class Memory:
     def load(cls, path: str | Path, embedder: Embedder | None = None) -> Memory:
         """What `save` wrote; UsageError if it is missing or broken."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return cls.from_state({name: file[name] for name in file.files}, embedder)
+            check_file(path)
+            with Path(path).open("rb") as file:
+                return cls.from_state(read_npz(file), embedder)
         except FileNotFoundError:
             raise UsageError(f"memory: given {str(path)!r}; allowed: a file that exists.") from None
-        except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, OSError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError) as error:
             raise UsageError(f"memory: {path} is no memory, or broken: {error}.") from error
 
     # ------------------------------------------------------------------ inside

@@ -7,7 +7,6 @@ import importlib.util
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError
 from fugu.memory.exact import Rows
@@ -27,19 +26,14 @@ class Neighbours:
     Args:
         dimensions: Numbers in a vector.
         cosine: Whether angles count; dot products otherwise.
-        saved: What `save` gave.
     """
 
-    def __init__(
-        self, dimensions: int, cosine: bool, saved: NDArray[np.uint8] | None = None
-    ) -> None:
+    def __init__(self, dimensions: int, cosine: bool) -> None:
         if not installed():
             raise MissingExtraError("usearch", "memory")
         usearch: Any = importlib.import_module("usearch.index")
         metric = "cos" if cosine else "ip"
         self._index = usearch.Index(ndim=dimensions, metric=metric, dtype="f32")
-        if saved is not None:
-            self._index.load(saved.tobytes())
         self._index.expansion_search = EXPANSION
 
     def __len__(self) -> int:
@@ -57,7 +51,3 @@ class Neighbours:
         """About the nearest `count` rows, in rising order."""
         found = self._index.search(query, count, threads=1)
         return np.sort(np.asarray(found.keys).astype(np.int64))
-
-    def save(self) -> NDArray[np.uint8]:
-        """The graph as bytes."""
-        return np.frombuffer(bytes(self._index.save()), np.uint8)

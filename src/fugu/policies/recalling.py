@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
+from fugu.core.npz import read_npz
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.memory import AnyMemory, Recall
 from fugu.policies.config import PolicyConfig
@@ -87,8 +88,7 @@ class RecallingPolicy(Policy):
     def set_extra_state(self, state: Tensor) -> None:
         """Go back to what was remembered."""
         file = io.BytesIO(np.asarray(state.cpu(), np.uint8).tobytes())
-        with np.load(file, allow_pickle=False) as arrays:
-            self.recall.load({name: arrays[name] for name in arrays.files})
+        self.recall.load(read_npz(file))
 
 
 def recalling(

@@ -12,6 +12,7 @@ from typing import Any
 
 from fugu.core.errors import MissingExtraError
 from fugu.export.player import LoadedPolicy
+from fugu.serve.access import check_access
 from fugu.serve.batching import Batcher, FullError
 from fugu.serve.bodies import CLOSE, RETRY, BodyReader
 from fugu.serve.config import ServeConfig
@@ -20,6 +21,7 @@ from fugu.serve.messages import Answer, Ask, BodyError, Messages
 from fugu.serve.metrics import Metrics
 from fugu.serve.page import ADDRESS, make_page
 from fugu.serve.passes import Passes, UnansweredError
+from fugu.serve.reading import ReaderError, RequestReader
 from fugu.serve.schema import example
 
 try:
@@ -41,6 +43,7 @@ _STATUSES: dict[type[Exception], int] = {
     FieldError: 422,
     UnansweredError: 422,
     FullError: 503,
+    ReaderError: 503,
 }
 
 
@@ -54,6 +57,7 @@ class Service:
 
     Attributes:
         metrics: What it counts.
+        max_body: Most bytes of a request's body.
         stopping: Whether it is about to end, which readiness tells.
         under_way: Requests that are being read or answered.
         answered: Requests that were answered.
@@ -63,14 +67,16 @@ class Service:
     def __init__(self, policy: LoadedPolicy, cfg: ServeConfig, title: str = "") -> None:
         self.policy, self.cfg, self.title = policy, cfg, title or "A policy"
         self.messages = Messages(policy.facts, cfg.max_batch)
-        self.stopping, self._batcher = False, None
+        self.max_body = min(cfg.max_body, self.messages.largest)
+        self.stopping, self._batcher, self._reader = False, None, None
         self.under_way = self.answered = self.lost = 0
         self.metrics = Metrics(lambda: self.waiting, lambda: self.under_way)
-        self._bodies, self._schema = BodyReader(cfg), self.messages.schema()
+        self._bodies, self._schema = BodyReader(cfg, self.max_body), self.messages.schema()
         self._schema_text = json.dumps(self._schema)
-        self._page = make_page(self.title, policy, self._schema)
+        self._page = make_page(self.title, policy, self._schema, cfg.token is not None)
 
     _batcher: Batcher | None
+    _reader: RequestReader | None
 
     @property
     def waiting(self) -> int:
@@ -88,17 +94,20 @@ class Service:
     async def running(self, app: object = None) -> AsyncIterator[None]:
         """Passes are made within."""
         self._batcher = Batcher(self.policy, self.cfg, self.metrics.note_pass)
+        self._reader = RequestReader(self.messages, self.max_body, self.cfg.timeout)
         try:
             yield
         finally:
             self.stopping = True
+            self._reader.close()
             await self._batcher.close()
 
     # ------------------------------------------------------------------ endpoints
 
     async def act(self, request: Request) -> Response:
         """Actions for the observations of a body."""
-        ask = self.messages.read(await self._bodies.read(request))
+        assert self._reader is not None, "act is called within running()"
+        ask = await self._reader.read(await self._bodies.read(request))
         answer = await self._answer(request, ask)
         return Response(self.messages.write(ask, answer), media_type="application/json")
 
@@ -190,13 +199,13 @@ def make_app(service: Service) -> ASGIApp:
             ClientDisconnect: _tell_nobody,
         },
     )
-    return _Counted(app, service)
+    return _Counted(_Guarded(app, service.cfg), service)
 
 
-def make_refusal(service: Service) -> ASGIApp:
-    """What answers when too many clients are here."""
-    reason = f"connections: given too many; allowed: {service.cfg.max_connections}."
-    return _Counted(_json({"error": reason, "field": "connections"}, 503, CLOSE | RETRY), service)
+def make_refusal(service: Service, status: int, reason: str) -> ASGIApp:
+    """Return an application that refuses every request and ends its connection."""
+    headers = CLOSE | (RETRY if status == 503 else {})
+    return _Counted(_refusal(HTTPException(status, reason, headers)), service)
 
 
 def _json(tree: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -213,6 +222,10 @@ async def _tell_error(request: Request, error: Exception) -> Response:
 
 async def _tell_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    return _refusal(error)
+
+
+def _refusal(error: HTTPException) -> Response:
     field = error.detail.partition(":")[0] if ":" in error.detail else None
     tree = {"error": error.detail, "field": field}
     return _json(tree, error.status_code, error.headers)
@@ -220,6 +233,22 @@ async def _tell_refusal(request: Request, error: Exception) -> Response:
 
 async def _tell_nobody(request: Request, error: Exception) -> Response:
     return Response(status_code=GONE)
+
+
+class _Guarded:
+    """Passes on the requests of those who may ask."""
+
+    def __init__(self, app: ASGIApp, cfg: ServeConfig) -> None:
+        self._app, self._cfg = app, cfg
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                check_access(scope, self._cfg)
+            except HTTPException as error:
+                await _refusal(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class _Counted:

@@ -14,17 +14,23 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("starlette", "serve") from error
 
-MOST_BODIES = 32  # of full size, in memory at a time
+MOST_BODIES = 32  # of `max_body` bytes, in memory at a time
 MOST_IGNORED = 16  # of full size, read and forgotten, so that a client comes to read its answer
 CLOSE = {"Connection": "close"}
 RETRY = {"Retry-After": "1"}
 
 
 class BodyReader:
-    """Reads bodies; it knows how many bytes of unfinished ones are in memory."""
+    """Reads bodies; it knows how many bytes of unfinished ones are in memory.
 
-    def __init__(self, cfg: ServeConfig) -> None:
-        self._most, self._seconds, self._held = cfg.max_body, cfg.read_timeout, 0
+    Args:
+        cfg: Limits.
+        most: Most bytes of a body, at most `cfg.max_body`.
+    """
+
+    def __init__(self, cfg: ServeConfig, most: int) -> None:
+        self._most, self._seconds, self._held = most, cfg.read_timeout, 0
+        self._full_size = cfg.max_body
 
     async def read(self, request: Request) -> bytes:
         """The body of a request.
@@ -37,7 +43,7 @@ class BodyReader:
         if declared.isdigit() and int(declared) > self._most:
             if "expect" not in request.headers:  # or it waits to be asked for it
                 await self._ignore(request)
-            raise self._too_large(f"{declared} bytes")
+            raise self._too_large(declared)
         chunks: list[bytes] = []
         held = 0
         try:
@@ -48,8 +54,8 @@ class BodyReader:
                     if held > self._most:
                         chunks.clear()
                         await self._ignore(request)
-                        raise self._too_large(f"more than {self._most} bytes")
-                    if self._held > MOST_BODIES * self._most:
+                        raise self._too_large("more")
+                    if self._held > MOST_BODIES * self._full_size:
                         reason = "body: given while too many others are being read; come again."
                         raise HTTPException(503, reason, CLOSE | RETRY)
         except TimeoutError:
@@ -70,7 +76,7 @@ class BodyReader:
                         return
 
     def _too_large(self, given: str) -> HTTPException:
-        return HTTPException(413, f"body: given {given}; allowed: {self._most}.", CLOSE)
+        return HTTPException(413, f"body: expected at most {self._most} bytes; got {given}.", CLOSE)
 
 
 def _check_kind(request: Request) -> None:

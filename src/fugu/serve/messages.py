@@ -16,6 +16,7 @@ from fugu.serve.arrays import read_bytes, read_numbers
 from fugu.serve.fields import MOST_SHOWN, FieldError, read_keys, read_list, show
 from fugu.serve.message_schema import MOST_AGENT, MOST_SEED, PLURALS, message_schema
 from fugu.serve.schema import Schema, to_plain, write_state
+from fugu.serve.sizes import largest_request
 from fugu.serve.values import read_row
 from fugu.spaces.action_sampler import ActionSampler
 
@@ -72,6 +73,11 @@ class Messages:
     def __init__(self, facts: PolicyFacts, max_batch: int) -> None:
         self.facts, self.max_batch = facts, max_batch
         self._choices = ActionSampler(facts.action, facts.continuous).choices
+
+    @property
+    def largest(self) -> int:
+        """The most bytes that a request may need."""
+        return largest_request(self.facts, sum(self._choices), self.max_batch)
 
     def read(self, body: bytes) -> Ask:
         """The request of a body.

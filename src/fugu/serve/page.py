@@ -6,6 +6,7 @@ import json
 from html import escape
 
 from fugu.export.player import LoadedPolicy
+from fugu.serve.config import TOKEN_VARIABLE
 from fugu.serve.schema import MOST_EXAMPLE, Schema, example
 
 ADDRESS = "http://ADDRESS"  # to be replaced by that of the server
@@ -30,20 +31,21 @@ the next observation of an episode; without one, an episode begins.</p>
 """
 
 
-def make_page(title: str, policy: LoadedPolicy, schema: Schema) -> str:
+def make_page(title: str, policy: LoadedPolicy, schema: Schema, needs_token: bool) -> str:
     """The page, as HTML."""
     facts = policy.facts
     memory = f"a state of {facts.state_size} numbers" if facts.state_size else "no memory"
     return _PAGE.format(
         title=escape(title),
         facts=escape(f"Engine {policy.name or 'unknown'}, {memory}."),
-        curl=escape(make_curl(policy)),
+        curl=escape(make_curl(policy, needs_token)),
         schema=escape(json.dumps(schema, indent=2)),
     )
 
 
-def make_curl(policy: LoadedPolicy) -> str:
+def make_curl(policy: LoadedPolicy, needs_token: bool) -> str:
     """A command that asks it."""
     sent = json.dumps({"observation": example(policy.facts.observation)})
     data = f"'{sent}'" if len(sent) <= MOST_EXAMPLE and "'" not in sent else "@request.json"
-    return f"curl {ADDRESS}/act -H 'Content-Type: application/json' -d {data}"
+    token = f" -H 'Authorization: Bearer '\"${TOKEN_VARIABLE}\"" if needs_token else ""
+    return f"curl {ADDRESS}/act{token} -H 'Content-Type: application/json' -d {data}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import signal
 import socket
@@ -25,6 +26,8 @@ except ModuleNotFoundError as error:
 
 BACKLOG = 1024
 MOST_HEAD = 65_536  # bytes
+MOST_OVERHEAD = 1_000_000  # bytes of a request that are not its body's: sizes of chunks, trailers
+MOST_REFUSED = 64  # connections beyond `max_connections` that are still told so
 MOST_PIPELINED = 16  # requests that a client sends before it has read its answers
 MARGIN = 5.0  # seconds beyond a request's, before its connection is cut
 GRACE = 1.0  # seconds to write that there is no answer
@@ -38,14 +41,20 @@ class TimedProtocol(HttpToolsProtocol):
     """
 
     cfg: ClassVar[ServeConfig]
-    refusal: ClassVar[Any]
+    crowded: ClassVar[Any]
+    large_head: ClassVar[Any]
     _timer: asyncio.TimerHandle | None = None
     _phase = ""
-    _head = 0
+    _taken = 0  # bytes in this phase, without those of bodies that somebody reads
+    _head = 0  # bytes of the head that is being read, or was last
+    _in_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is here; its head should be soon."""
         super().connection_made(transport)
+        if len(self.connections) > self.cfg.max_connections + MOST_REFUSED:
+            transport.abort()
+            return
         # asyncio does so only for sockets that were made with the protocol's number.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._enter("head", self.cfg.read_timeout)
@@ -54,22 +63,53 @@ class TimedProtocol(HttpToolsProtocol):
         """Take in what came."""
         if self._phase == "idle":
             self._enter("head", self.cfg.read_timeout)
-        super().data_received(data)
+        self._taken += len(data)
+        if self._phase != "refused":
+            super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._enter("request", self.cfg.read_timeout + self.cfg.timeout + MARGIN)
-            return
-        self._head += len(data)
-        if self._head > MOST_HEAD:
-            self._cut()
+        if self._phase == "request":
+            if self._taken > MOST_OVERHEAD:
+                self._cut()
+        elif self._taken > MOST_HEAD:
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self._head, self._in_head = 0, True
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the address in, unless the head is too large by now."""
+        self._head += len(url)
+        if self._head <= MOST_HEAD:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header in, or a trailer behind a body, unless the head is too large by now."""
+        self._head += len(name) + len(value) + len(": \r\n")
+        if self._head <= MOST_HEAD:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """A request begins."""
+        self._in_head = False
         if len(self.pipeline) >= MOST_PIPELINED:
             self._cut()
             raise ConnectionAbortedError("too many requests are pipelined")  # ends the parsing
-        crowded = len(self.connections) > self.cfg.max_connections
-        self.app = self.refusal if crowded else self.config.loaded_app
+        if self._head > MOST_HEAD:
+            self.url, self.app = b"/", self.large_head
+        elif len(self.connections) > self.cfg.max_connections:
+            self.app = self.crowded
+        else:
+            self.app = self.config.loaded_app
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body in."""
+        if not self.cycle.response_complete:
+            self._taken -= len(body)
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         """An answer is written, or at least on its way."""
@@ -90,8 +130,18 @@ class TimedProtocol(HttpToolsProtocol):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._phase, self._head = phase, 0
+        self._phase, self._taken = phase, 0
         self._timer = self.loop.call_later(seconds, self._cut)
+
+    def _refuse_head(self) -> None:
+        """Tell a client that is still writing a head, or end the connection of any other."""
+        if not self._in_head or self._taken > MOST_OVERHEAD:
+            self._cut()
+        elif self._phase != "refused":
+            told = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
+            self.transport.write(told)
+            self.transport.write_eof()
+            self._enter("refused", GRACE)  # closed at once, the answer may get lost
 
     def _cut(self) -> None:
         """End the connection, and forget what the client has not taken."""
@@ -173,6 +223,17 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def freeze_memory() -> None:
+    """Exempt all that this process has by now from garbage collections.
+
+    With torch imported, a collection that looks at every object stops the process for a tenth of
+    a second. What requests leave behind is collected as before; what is garbage by now, and is in
+    a cycle, was collected here. Only for a process that serves and does nothing else.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def run_server(
     service: Service,
     listener: socket.socket,
@@ -186,7 +247,15 @@ def run_server(
         started: Is given the server, whose `should_exit` ends it, before it begins.
     """
     cfg = service.cfg
-    limits = {"cfg": cfg, "refusal": make_refusal(service)}
+    limits = {
+        "cfg": cfg,
+        "crowded": make_refusal(
+            service, 503, f"connections: expected at most {cfg.max_connections}; got more."
+        ),
+        "large_head": make_refusal(
+            service, 431, f"head: expected at most {MOST_HEAD} bytes; got more."
+        ),
+    }
     protocol = type("Protocol", (TimedProtocol,), limits)
     config = uvicorn.Config(
         make_app(service),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fugu.core.errors import UsageError
+from fugu.core.files import parse_json, read_lines
 from fugu.store.schema import parse, plain
 
 Split = Literal["TRAIN", "TEST"]
@@ -109,14 +111,17 @@ def row_from_json(given: Any, place: str) -> Row:
 
 def read_rows(path: str | Path) -> Iterator[Row]:
     """The rows of a file; UsageError names the line that is none."""
-    with Path(path).open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            place = f"{path} line {number}"
-            try:
-                given = json.loads(line)
-            except ValueError as error:
-                raise UsageError(f"{place}: it is no JSON: {error}.") from None
-            yield row_from_json(given, place)
+    lines = read_lines(path)
+    for number in itertools.count(1):
+        place = f"{path} line {number}"
+        try:
+            line = next(lines, None)
+            given = None if line is None else parse_json(line)
+        except ValueError as error:
+            raise UsageError(f"{place}: it is no JSON: {error}.") from None
+        if line is None:
+            return
+        yield row_from_json(given, place)
 
 
 def write_lines(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> Path:

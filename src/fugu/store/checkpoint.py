@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
-from fugu.core.files import read_bytes
+from fugu.core.files import DOCUMENT, read_bytes
 from fugu.store import values
 from fugu.store.migrations import MIGRATIONS, SCHEMA, Document, Tensors, migrate
 
@@ -251,7 +251,7 @@ def _place(folder: Path) -> Path:
 def _verified(folder: Path, names: tuple[str, ...] | None) -> dict[str, bytes]:
     """The files of those names, by default all, each with the checksum it was written with."""
     try:
-        sums = values.load(read_bytes(folder / CHECKSUMS))
+        sums = values.load(read_bytes(folder / CHECKSUMS, DOCUMENT))
     except FileNotFoundError:
         reason = "it is missing; this is no checkpoint of fugu"
         raise CheckpointError(folder, CHECKSUMS, reason) from None
@@ -268,7 +268,7 @@ def _verified(folder: Path, names: tuple[str, ...] | None) -> dict[str, bytes]:
     contents = {}
     for name in sums if names is None else names:
         try:
-            contents[name] = read_bytes(folder / name)
+            contents[name] = read_bytes(folder / name, DOCUMENT if name == STATE else None)
         except OSError as error:
             raise CheckpointError(folder, name, f"it cannot be read: {error.strerror}") from error
         if hashlib.sha256(contents[name]).hexdigest() != sums[name]:

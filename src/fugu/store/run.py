@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fugu.core.config import read_toml
 from fugu.core.errors import UsageError
-from fugu.core.files import read_bytes
+from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.machine import is_running
 from fugu.core.writing import write_whole
 from fugu.store import values
@@ -321,7 +321,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 def _read(path: Path) -> dict[str, Any]:
     """A JSON file's object; an empty one if there is none."""
     try:
-        found = values.load(read_bytes(path))
+        found = values.load(read_bytes(path, DOCUMENT))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fugu.core.errors import UsageError
+from fugu.core.files import parse_json
 
 _FLOAT = "$float"
 
@@ -27,13 +28,10 @@ def dump(document: Mapping[str, Any]) -> bytes:
 
 def load(text: bytes) -> Any:
     """What `dump` was given, with lists for tuples; ValueError for what is no JSON."""
-    try:
-        found = json.loads(text, object_hook=_restore)
-        if b"\\u" in text:  # half a character of two, which nothing can show or write
-            json.dumps(found, ensure_ascii=False).encode()
-        return found
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    found = parse_json(text, _restore)
+    if b"\\u" in text:  # half a character of two, which nothing can show or write
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def _plain(value: Any, path: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu.core.errors import FuguError, UsageError
-from fugu.core.files import read_bytes
+from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
 from fugu.hub.contents import most_bytes_of, sha256_of
 from fugu.store import values
@@ -68,7 +68,7 @@ def read_index(folder: Path = FOLDER) -> list[ZooPolicy]:
     """
     path = Path(folder) / INDEX
     try:
-        document = values.load(read_bytes(path))
+        document = values.load(read_bytes(path, DOCUMENT))
     except FileNotFoundError:
         raise UsageError(
             f"folder: given {str(folder)!r}, which has no {INDEX}; allowed: the folder of a zoo."

@@ -12,15 +12,14 @@ with `stdin` in place of `args` for scripts (no entry), or `check`, the source o
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.files import parse_json, read_lines
 from fugu.envs.coding.expressions import make_expressions
 from fugu.sandbox import Case, Limits, Task
 
@@ -84,8 +83,8 @@ def read_problems(path: Path, limits: Limits = DEFAULT_LIMITS) -> tuple[Problem,
     found: dict[str, Problem] = {}
     for number, line in enumerate(_lines(path), 1):
         try:
-            problem = parse_problem(json.loads(line), limits)
-        except (ValueError, UsageError) as error:
+            problem = parse_problem(parse_json(line), limits)
+        except (ValueError, TypeError, AttributeError, UsageError) as error:
             raise UsageError(f"{path}, line {number}: {error}") from None
         if problem.name in found:
             raise UsageError(f"{path}, line {number}: given {problem.name!r} twice; names differ.")
@@ -153,10 +152,11 @@ def package_file(collection: str, file: str) -> Path:
 
 def read_package(collection: str, file: str) -> Iterable[Mapping[str, Any]]:
     """The lines of a file that a package carries."""
-    return (json.loads(line) for line in _lines(package_file(collection, file)))
+    return (parse_json(line) for line in _lines(package_file(collection, file)))
 
 
-def _lines(path: Path) -> Iterable[str]:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        yield from (line for line in file if line.strip())
+def _lines(path: Path) -> Iterable[bytes]:
+    try:
+        yield from (line for line in read_lines(path) if line.strip())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}.") from None

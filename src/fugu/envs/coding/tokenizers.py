@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.files import read_text
 
 
 class Tokenizer(Protocol):
@@ -86,7 +87,15 @@ class PairTokenizer:
     @classmethod
     def load(cls, path: str | Path) -> PairTokenizer:
         """One that was saved, or any file of the `tokenizers` package."""
-        return cls(_package().Tokenizer.from_file(str(path)))
+        package = _package()
+        try:
+            return cls(package.Tokenizer.from_str(read_text(path)))
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # the package raises plain Exceptions
+            raise UsageError(
+                f"{path}: expected a tokenizer's file; got another: {error}."
+            ) from None
 
     def save(self, path: str | Path) -> None:
         """Keep it in a file."""

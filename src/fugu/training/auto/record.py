@@ -10,7 +10,7 @@ from typing import Any
 
 from fugu.core.config import Tree
 from fugu.core.errors import UsageError
-from fugu.core.files import read_bytes
+from fugu.core.files import DOCUMENT, parse_json, read_bytes
 from fugu.core.writing import write_whole
 from fugu.store.run import Run
 from fugu.training.auto.members import Candidate
@@ -80,7 +80,7 @@ def read_record(run: Run) -> SearchRecord | None:
     """Return the record of a run's search; None if the run is not one of a search."""
     path = run.folder / FILE
     try:
-        tree: dict[str, Any] = json.loads(read_bytes(path))
+        tree: dict[str, Any] = parse_json(read_bytes(path, DOCUMENT))
     except FileNotFoundError:
         return None
     except ValueError as error:
