@@ -91,7 +91,8 @@ def refuse(program: Program, limits: Limits) -> Execution | None:
 def pack_order(request: Request, limits: Limits, scratch: int = 0, *, batch: bool = False) -> bytes:
     """Limits as a guest takes them."""
     file_bytes = max(limits.output, request.longest, scratch)
-    if batch:  # answers go into a file of memory
-        file_bytes = max(file_bytes, limits.result + _ENVELOPE * (2 + request.answers))
+    if batch:  # the request stands in a file of memory, and the answers behind it
+        answers = limits.result + _ENVELOPE * (2 + request.answers)
+        file_bytes = max(file_bytes, len(request.payload) + answers)
     cpu, wall = limits.cpu_seconds, limits.wall_seconds
-    return Order(cpu, wall, limits.memory, file_bytes, limits.output, batch).pack()
+    return Order(cpu, wall, limits.memory, file_bytes, limits.output).pack()
