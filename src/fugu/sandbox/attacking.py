@@ -32,6 +32,7 @@ from fugu.sandbox.execution import Execution, Program
 from fugu.sandbox.executor import Executor
 from fugu.sandbox.grading import Case, Task, grade
 from fugu.sandbox.single import UnsafeExecutor
+from fugu.sandbox.texts import shown
 from fugu.sandbox.thefts import LIMITS as THEFT_LIMITS
 from fugu.sandbox.thefts import THEFTS, Theft, thief
 
@@ -99,8 +100,8 @@ def _try(item: Item, executor: Executor, secret: str, *, walls: bool) -> tuple[b
     """Whether it succeeds, and what it met."""
     if isinstance(item, Cheat):
         if walls:
-            found = grade(item.source, item.task(secret), executor)
-            return found.verdict == "passed", found.verdict
+            graded = grade(item.source, item.task(secret), executor)
+            return graded.verdict == "passed", graded.verdict
         return executor.run(item.control(secret)).stdout.strip() == "passed", ""
     if isinstance(item, Theft):
         if walls:
@@ -124,7 +125,7 @@ def _steal(item: Theft, executor: Executor, secret: str) -> tuple[bool, str]:
 def _told(execution: Execution) -> str:
     if execution.verdict != "passed":
         return f"{execution.verdict}: {execution.message}"[:120]
-    return f"returned {execution.outputs[0].value!r}"[:120]
+    return f"returned {shown(execution.outputs[0].value, 100)}"
 
 
 def _is_honest(executor: Executor) -> bool:

@@ -78,6 +78,7 @@ class ZygoteExecutor(Executor):
 
     def close(self) -> None:
         """End the zygote and whatever it runs."""
+        super().close()
         self._closed = True
         self._close()
 

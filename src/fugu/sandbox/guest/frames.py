@@ -67,14 +67,20 @@ def unpack(data: bytes | memoryview) -> Any:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether marshal keeps all types of a value, which is at most so deep."""
+    """Whether marshal keeps all types of a value, which is at most so deep.
+
+    It writes each item of a set twice: for sets in sets that doubles with each level.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return True
     if depth == 0 or kind not in _HOLDERS:
         return False
     items = [*value.keys(), *value.values()] if kind is dict else value
-    return set(map(type, items)) <= _PLAIN or all(_is_plain(item, depth - 1) for item in items)
+    if set(map(type, items)) <= _PLAIN:
+        return True
+    nests = kind is not set and kind is not frozenset
+    return nests and all(_is_plain(item, depth - 1) for item in items)
 
 
 def framed(payload: bytes) -> bytes:
