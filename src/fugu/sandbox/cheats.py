@@ -171,11 +171,6 @@ import atexit, os
 atexit.register(os._exit, 0)
 def solve(n): return None
 """, CHECKING_STATUS),
-    Cheat("another print", """
-import builtins, sys
-builtins.print = lambda *_: sys.stdout.write("passed")
-def solve(n): return None
-""", COMPARING),
     Cheat("saying that it has passed", """
 import os
 def solve(n):
