@@ -124,9 +124,9 @@ class Watched:
         status = Path(f"/proc/{pid}/status").read_text()
         return Sample(
             round((time.monotonic() - self.began) / 60, 3),
-            _memory(pid, "Rss"),
-            sum(_memory(each, "Pss") for each in session(pid)),
-            sum(_memory(each, "Pss_Anon", "Pss_Shmem") for each in session(pid)),
+            memory(pid, "Rss"),
+            sum(memory(each, "Pss") for each in session(pid)),
+            sum(memory(each, "Pss_Anon", "Pss_Shmem") for each in session(pid)),
             len(os.listdir(f"/proc/{pid}/fd")),
             int(re.findall(r"Threads:\s+(\d+)", status)[0]),
             len(session(pid)),
@@ -157,7 +157,7 @@ class Watched:
             self.process.kill()
 
 
-def _memory(pid: int, *kinds: str) -> float:
+def memory(pid: int, *kinds: str) -> float:
     """Megabytes of a process; none if it has just ended."""
     with contextlib.suppress(OSError):
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()

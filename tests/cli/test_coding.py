@@ -111,3 +111,39 @@ def test_attack_as_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert {row["wall"] for row in found} == {"network"}
     assert not any(row["succeeded"] for row in found)
+
+
+HOSTILE = r"""
+import sys
+def surrogate(): return "\ud800", {(1, 2): {3}, b"x": float("nan")}
+def digits(): return 10**5000
+def escapes():
+    print("\x1b[2J\x9b31m")
+    raise ValueError("\x1b]0;title\x07 \udcff")
+"""
+
+
+@pytest.mark.parametrize("entry", ["surrogate", "digits", "escapes"])
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_hostile_answers_are_shown_and_do_nothing_to_the_terminal(
+    entry: str, flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(HOSTILE)
+    status = main(["coding", "run", str(path), "--entry", entry, "--input", "()", *flags])
+    assert status == (1 if entry == "escapes" else 0)
+    out = capsys.readouterr().out
+    out.encode()
+    assert not {"\x1b", "\x9b", "\x07"} & set(out)
+    if flags:
+        assert json.loads(out)["outputs"]
+    else:
+        assert {"surrogate": "ud800", "digits": "bits", "escapes": "x1b]0"}[entry] in out
+
+
+@pytest.mark.parametrize("text", ["({[]: 1},)", "(" * 2000, "(" + "9" * 5000 + ",)", "\udcff"])
+def test_inputs_that_are_no_tuples(
+    text: str, program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["coding", "run", str(program), "--entry", "add", "--input", text]) in (1, 2)
+    assert "a tuple of arguments" in capsys.readouterr().err

@@ -306,3 +306,12 @@ def test_the_same_seed_gives_the_same_everywhere(backend: Any) -> None:
 
 
 DIGEST: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "bpe:300", "letters:abc"])
+def test_any_feedback_has_tokens(tokenizer: str) -> None:
+    if tokenizer.startswith("bpe"):
+        pytest.importorskip("tokenizers")
+    made = make_tokenizer(tokenizer, ["error: some text", "wrong: another"])
+    for text in ("\ud800", "\0", "\x1b[2J", "a\udcffb", "", "\U0010ffff" * 100):
+        assert all(0 <= token < made.size for token in made.encode(text))

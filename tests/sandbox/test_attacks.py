@@ -15,11 +15,12 @@ from sandbox_helpers import INSTALLED, absent
 from fugu.sandbox.attacking import Finding, attack_all
 from fugu.sandbox.attacks import ATTACKS
 from fugu.sandbox.cheats import CHEATS
+from fugu.sandbox.thefts import THEFTS
 from fugu.sandbox.unprivileged import attack_as_nobody
 
 WALLS = {"network", "files", "writing", "other processes", "signals", "processes", "limits"}
-WALLS |= {"kernel", "grading"}
-WANTED = 30
+WALLS |= {"kernel", "grading", "predecessors"}
+WANTED, PROVEN = 120, 110
 CASES: list[Any] = [
     pytest.param("zygote", {"jail": "none"}, id="zygote"),
     pytest.param("zygote", {"jail": "bubblewrap"}, id="zygote-in-bubblewrap"),
@@ -35,9 +36,11 @@ def judge(findings: list[Finding]) -> None:
     assert not broken
     assert all(found.survived for found in findings), [f for f in findings if not f.survived]
     counting = [found for found in findings if found.counts]
-    assert len(counting) >= WANTED, [found.name for found in findings if not found.counts]
+    assert len(findings) >= WANTED
+    assert len(counting) >= PROVEN, [found.name for found in findings if not found.counts]
     assert {found.wall for found in counting} == WALLS
     assert sum(found.wall == "grading" for found in counting) == len(CHEATS)
+    assert sum(found.wall == "predecessors" for found in counting) == len(THEFTS)
 
 
 def skip_without_bubblewrap(backend: str, options: dict[str, Any]) -> None:
@@ -46,7 +49,7 @@ def skip_without_bubblewrap(backend: str, options: dict[str, Any]) -> None:
 
 
 def test_there_are_enough_and_their_names_differ() -> None:
-    names = [attack.name for attack in (*ATTACKS, *CHEATS)]
+    names = [attack.name for attack in (*ATTACKS, *CHEATS, *THEFTS)]
     assert len(names) >= WANTED
     assert len({*names}) == len(names)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,9 @@ import tyro
 
 from fugu.core.errors import UsageError
 from fugu.sandbox import Backend, Execution, Limits, Program, make_executor
+from fugu.sandbox.texts import printable, shown
+
+_SHOWN = 10_000  # characters of an answer
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class CodingRun:
         with make_executor(self.backend, **options) as executor:
             execution = executor.run(Program(source, self.entry), inputs, self.limits)
         if self.json:
-            print(json.dumps(asdict(execution), default=repr, indent=2))
+            print(json.dumps(_as_json(execution), indent=2))
         else:
             _show(execution)
         return 0 if execution.verdict == "passed" else 1
@@ -59,7 +62,7 @@ class CodingRun:
 def _arguments(text: str) -> tuple[Any, ...]:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         value = None
     if not isinstance(value, tuple):
         raise UsageError(
@@ -69,20 +72,38 @@ def _arguments(text: str) -> tuple[Any, ...]:
     return value
 
 
+def _as_json(execution: Execution) -> dict[str, Any]:
+    """What came of it; values that JSON does not have as Python writes them."""
+    found = asdict(replace(execution, outputs=()))
+    outputs = []
+    for outcome in execution.outputs:
+        value: Any = outcome.value
+        try:
+            json.dumps(value, allow_nan=False)
+        except (ValueError, TypeError):
+            value = shown(value, _SHOWN)
+        outputs.append({"value": value, "error": outcome.error, "text": outcome.text})
+    return {**found, "outputs": outputs}
+
+
 def _show(execution: Execution) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    colour = "green" if execution.verdict == "passed" else "red"
-    console.print(f"[{colour}]{execution.verdict}[/]", end=" ")
-    console.print(execution.message, markup=False)
+
+    def show(text: str) -> None:
+        console.print(printable(text), markup=False)
+
+    color = "green" if execution.verdict == "passed" else "red"
+    console.print(f"[{color}]{execution.verdict}[/]", end=" ")
+    show(execution.message)
     used = f"{execution.cpu_seconds * 1e3:.1f} ms of processor time"
-    console.print(f"{used}, {execution.peak_memory / 2**20:.1f} MiB at most")
+    show(f"{used}, {execution.peak_memory / 2**20:.1f} MiB at most")
     for outcome in execution.outputs:
         if outcome.error:
-            console.print(f"{outcome.error}: {outcome.text}", markup=False)
+            show(f"{outcome.error}: {outcome.text}")
         elif outcome.value != execution.stdout:  # a script's answer is what it printed
-            console.print(repr(outcome.value), markup=False)
+            show(shown(outcome.value, _SHOWN))
     for text in (execution.stdout, execution.stderr):
         if text:
-            console.print(text.rstrip("\n"), markup=False)
+            show(text.rstrip("\n"))

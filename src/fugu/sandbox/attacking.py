@@ -32,9 +32,13 @@ from fugu.sandbox.execution import Execution, Program
 from fugu.sandbox.executor import Executor
 from fugu.sandbox.grading import Case, Task, grade
 from fugu.sandbox.single import UnsafeExecutor
+from fugu.sandbox.texts import shown
+from fugu.sandbox.thefts import LIMITS as THEFT_LIMITS
+from fugu.sandbox.thefts import THEFTS, Theft, thief
 
 _VARIABLE = "FUGU_ATTACK_SECRET"
 _PROOF_SECONDS = 1.0
+Item = Attack | Cheat | Theft
 _HONEST = Task("honest", "double", (Case((21,), 42), Case(("a",), "aa")))
 
 
@@ -71,7 +75,7 @@ def attack_all(
 ) -> list[Finding]:
     """Run the suite against a backend; `only` names walls or attacks."""
     secret = f"secret-{secrets.token_hex(8)}"
-    every: tuple[Attack | Cheat, ...] = (*ATTACKS, *CHEATS)
+    every: tuple[Item, ...] = (*ATTACKS, *CHEATS, *THEFTS)
     chosen = [item for item in every if not only or {item.name, item.wall} & {*only}]
     if not chosen:
         walls = dict.fromkeys(item.wall for item in every)
@@ -92,23 +96,36 @@ def attack_all(
     return findings
 
 
-def _try(item: Attack | Cheat, executor: Executor, secret: str, *, walls: bool) -> tuple[bool, str]:
+def _try(item: Item, executor: Executor, secret: str, *, walls: bool) -> tuple[bool, str]:
     """Whether it succeeds, and what it met."""
     if isinstance(item, Cheat):
         if walls:
-            found = grade(item.source, item.task(secret), executor)
-            return found.verdict == "passed", found.verdict
+            graded = grade(item.source, item.task(secret), executor)
+            return graded.verdict == "passed", graded.verdict
         return executor.run(item.control(secret)).stdout.strip() == "passed", ""
+    if isinstance(item, Theft):
+        if walls:
+            return _steal(item, executor, secret)
+        found = executor.run(item.control(secret), limits=THEFT_LIMITS)
+        return found.stdout.strip() == "passed", ""
     with Stage(secret) as stage:
         program = Program(item.source, "attack")
         execution = executor.run(program, [(stage.facts,)], LIMITS)
         return stage.proves(item, execution), _told(execution)
 
 
+def _steal(item: Theft, executor: Executor, secret: str) -> tuple[bool, str]:
+    """Whether a program finds the one before it, which had the secret in all its parts."""
+    executor.run(Program(item.victim(secret), "f"), [(secret,)])
+    execution = executor.run(Program(thief(item), "steal"), [()], THEFT_LIMITS)
+    answers = [outcome.value for outcome in execution.outputs]
+    return secret in answers, _told(execution)
+
+
 def _told(execution: Execution) -> str:
     if execution.verdict != "passed":
         return f"{execution.verdict}: {execution.message}"[:120]
-    return f"returned {execution.outputs[0].value!r}"[:120]
+    return f"returned {shown(execution.outputs[0].value, 100)}"
 
 
 def _is_honest(executor: Executor) -> bool:

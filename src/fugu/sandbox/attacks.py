@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 
+from fugu.sandbox.attacks_system import SYSTEM_ATTACKS, SYSTEM_EVERYWHERE, SYSTEM_NUMBERS
 from fugu.sandbox.execution import Limits
 
 LIMITS = Limits(0.4, wall_seconds=20.0, memory=128 << 20, output=1 << 16, result=1 << 16)
@@ -34,7 +35,13 @@ _NUMBERS = {
     },
 }  # fmt: skip
 _EVERYWHERE = {"pidfd_send_signal": 424, "io_uring_setup": 425, "pidfd_open": 434, "openat2": 437}
-NUMBERS = {**_NUMBERS.get(platform.machine(), {}), **_EVERYWHERE}
+_MACHINE = platform.machine()
+NUMBERS = {
+    **_NUMBERS.get(_MACHINE, {}),
+    **SYSTEM_NUMBERS.get(_MACHINE, {}),
+    **_EVERYWHERE,
+    **SYSTEM_EVERYWHERE,
+}
 
 
 @dataclass(frozen=True)
@@ -419,4 +426,5 @@ ATTACKS: tuple[Attack, ...] = (
     *_ENDINGS,
     *(Attack(name, "limits", body) for name, body in _LIMITS),
     *(Attack(name, "kernel", body) for name, body in _KERNEL),
+    *(Attack(*attack) for attack in SYSTEM_ATTACKS),
 )

@@ -1,8 +1,9 @@
 """The broker: a trusted process that owns the executors of a pool and grades what they run.
 
 It has a thread for each executor; whichever is free takes the next job. It stands apart from the
-trainer, so that neither waits for the other's interpreter lock, and a check that hangs can be ended
-with the process. The pool starts another in its place and gives it what was left.
+trainer, so that neither waits for the other's interpreter lock. Checks run in processes of their
+own, which are held to limits (`judge.py`); should a job not end all the same, this process does.
+The pool starts another in its place and gives it what was left.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fugu.sandbox.grading import Task, grade
 from fugu.sandbox.messages import Inbox, pack, receive_one
 from fugu.sandbox.session import GRACE
 
-_LOOK = 0.5  # seconds between looks for hung checks
+_LOOK = 0.5  # seconds between looks for jobs that hang
 _PATIENCE = 3 * GRACE
 _LEAVING = 1.0
 
@@ -126,7 +127,7 @@ class Broker:
                 self._do(index, executor, job)
 
     def _do(self, index: int, executor: Executor, job: Job) -> None:
-        patience = 2 * (job.wall_seconds + executor.start_seconds) + _PATIENCE
+        patience = 4 * (job.wall_seconds + executor.start_seconds) + _PATIENCE
         began = time.monotonic()
         self._under_way[index] = job.ticket, began + patience
         try:
@@ -143,7 +144,7 @@ class Broker:
         self._outgoing.put(pack((*answer, index, began, time.monotonic())))
 
     def _watch(self) -> None:
-        """End this process if a check hangs; its pool goes on with another."""
+        """End this process if a job hangs; its pool goes on with another."""
         now = time.monotonic()
         for ticket, late in list(self._under_way.values()):
             if now > late:

@@ -161,4 +161,32 @@ import builtins
 builtins.abs = lambda value: 0.0
 def solve(n): return 1.0
 """, MEASURING),
+    Cheat("leaving as the test fails", """
+import os, sys
+sys.excepthook = lambda *_: os._exit(0)
+def solve(n): return None
+""", CHECKING_STATUS),
+    Cheat("leaving when all is over", """
+import atexit, os
+atexit.register(os._exit, 0)
+def solve(n): return None
+""", CHECKING_STATUS),
+    Cheat("saying that it has passed", """
+import os
+def solve(n):
+    os.write(1, b"passed")
+    os._exit(0)
+""", COMPARING),
+    Cheat("ending all that is asserted", """
+import sys
+def solve(n):
+    def trace(frame, event, argument):
+        if event == "line" and "result" in frame.f_locals:
+            frame.f_locals["result"].append("passed")
+        return trace
+    frame = sys._getframe(1)
+    frame.f_trace = trace
+    sys.settrace(trace)
+    return None
+""", COLLECTING),
 )  # fmt: skip

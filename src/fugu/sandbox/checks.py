@@ -1,7 +1,8 @@
-"""Test functions such as HumanEval's `check(candidate)`, run on the trusted side.
+"""Test functions such as HumanEval's `check(candidate)`: trusted source on untrusted answers.
 
 The candidate that they get is a proxy: each call crosses into the sandbox as values and comes back
 as a value, so that a check compares plain numbers and texts, never objects of the program's making.
+All of this runs in the process of `judging.py`, which its judge holds to limits.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import builtins
 import functools
 import types
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from fugu.core.errors import UsageError
-from fugu.sandbox.execution import Execution, Outcome
-from fugu.sandbox.guest.codec import encode
-from fugu.sandbox.session import OpenProgram, SessionOver
+from fugu.sandbox.execution import Outcome
+from fugu.sandbox.guest.codec import CodecError, encode
+from fugu.sandbox.session import SessionOver
+from fugu.sandbox.texts import clean
 
 _MOST_CALLS = 100_000
+_MOST_PLANNED = 1 << 16  # bytes of the calls of a plan
+_TEXT = 500  # characters of a failure
 # What tests may expect of a program. No AssertionError, which only the check itself may raise, and
 # nothing that steers the interpreter.
 _EXPECTED = [
@@ -43,6 +47,43 @@ class CandidateError(Exception):
     """The program raised what is none of Python's ordinary errors."""
 
 
+class DivergedError(BaseException):
+    """A check makes other calls than were planned."""
+
+
+class Candidate(Protocol):
+    """What answers the calls of a check."""
+
+    def call(self, packed: bytes) -> Any:
+        """The value of an answer, or the error that it is; SessionOver if there is none."""
+        raise NotImplementedError("call(packed) -> Any")
+
+
+class Replay:
+    """A program that has answered all planned calls already."""
+
+    def __init__(self, planned: Sequence[bytes], outcomes: Sequence[Outcome]) -> None:
+        self._planned, self._outcomes = planned, outcomes
+        self.used = 0
+
+    def call(self, packed: bytes) -> Any:
+        """The answer; DivergedError if this is another call, SessionOver if there is no answer."""
+        if self.used >= len(self._planned) or packed != self._planned[self.used]:
+            raise DivergedError
+        if self.used >= len(self._outcomes):
+            raise SessionOver
+        self.used += 1
+        return value_of(self._outcomes[self.used - 1])
+
+
+def value_of(outcome: Outcome) -> Any:
+    """The value of an answer; raises the error that it is."""
+    if outcome.error:
+        known = outcome.error in _EXPECTED
+        raise (getattr(builtins, outcome.error) if known else CandidateError)(outcome.text)
+    return outcome.value
+
+
 def load_check(setup: str, check: str) -> dict[str, Any]:
     """The names that trusted source defines, the function `check` among them."""
     names: dict[str, Any] = {"__name__": "check"}
@@ -52,97 +93,135 @@ def load_check(setup: str, check: str) -> dict[str, Any]:
         names["check"]
     except Exception as error:
         raise UsageError(
-            f"a check: given source that fails with {type(error).__name__}: {error}; "
-            "allowed: Python that defines check(candidate)."
+            f"a check: expected Python that defines check(candidate); got source that fails with "
+            f"{type(error).__name__}: {text_of(error)}."
         ) from error
     return names
 
 
-class DivergedError(BaseException):
-    """A check makes other calls than it did before."""
+def run_check(names: dict[str, Any], entry: str, candidate: Candidate) -> str:
+    """Run a check against a program; empty if it holds, else why not.
 
-
-class Replay:
-    """A program that has answered a check's calls in advance, as they were made before."""
-
-    def __init__(self, known: Sequence[bytes], execution: Execution) -> None:
-        self._known, self._execution = known, execution
-        self.used = 0
-
-    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
-        """The answer; DivergedError if this is another call, SessionOver if there is no answer."""
-        if self.used >= len(self._known) or pack_call(args, kwargs) != self._known[self.used]:
-            raise DivergedError
-        if self.used >= len(self._execution.outputs):
-            raise SessionOver
-        self.used += 1
-        return self._execution.outputs[self.used - 1]
-
-    def close(self) -> Execution:
-        """What came of the program."""
-        return self._execution
-
-
-class Recorder:
-    """A program whose calls are noted."""
-
-    def __init__(self, session: OpenProgram) -> None:
-        self._session = session
-        self.calls: list[bytes] = []
-
-    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
-        """Call the function; SessionOver once the program is over."""
-        outcome = self._session.call(args, kwargs)
-        self.calls.append(pack_call(args, kwargs))
-        return outcome
-
-    def close(self) -> Execution:
-        """End the program and say what came of it."""
-        return self._session.close()
-
-
-def pack_call(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bytes:
-    """A call as it is compared and kept."""
-    return encode((list(args), dict(kwargs or {})))
-
-
-def run_check(names: dict[str, Any], entry: str, session: OpenProgram) -> str | None:
-    """Run a check against a program; None if it holds, else why not.
-
-    The check may call the program by the name of its entry, too.
+    The check may call the program by the name of its entry, too. UsageError if its first call, on
+    which no answer has had an influence, cannot cross into a sandbox.
     """
     calls = 0
 
-    def candidate(*args: Any, **kwargs: Any) -> Any:
+    def proxy(*args: Any, **kwargs: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls > _MOST_CALLS:
             raise SessionOver
-        outcome = session.call(args, kwargs)
-        if outcome.error:
-            kind = (
-                getattr(builtins, outcome.error) if outcome.error in _EXPECTED else CandidateError
-            )
-            raise kind(outcome.text)
-        return outcome.value
+        try:
+            packed = encode((list(args), dict(kwargs)))
+        except CodecError as error:
+            if calls > 1:
+                raise
+            raise UsageError(
+                "a check: expected calls with numbers, texts, bytes, None, and lists, tuples, sets "
+                f"and dicts of them; got {error}."
+            ) from None
+        return candidate.call(packed)
 
-    names[entry] = candidate
+    names[entry] = proxy
     try:
-        names["check"](candidate)
+        names["check"](proxy)
     except UsageError:
         raise
     except SessionOver:
         return f"the program was over after {calls} calls"
     except Exception as error:  # whatever the check raises, it does not hold
-        line = error.__traceback__.tb_next.tb_lineno if _inside(error) else 0  # type: ignore[union-attr]
-        return f"{type(error).__name__} in line {line} of the check, at call {calls}: {error}"[:500]
-    return None
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        line = trace.tb_lineno if trace else 0
+        return (
+            f"{type(error).__name__} in line {line} of the check, at call {calls}: {text_of(error)}"
+        )
+    return ""
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, bounded; nothing if it holds a value that cannot be written."""
+    try:
+        return clean(str(error), _TEXT)
+    except Exception:
+        return ""
+
+
+def plan_calls(names: dict[str, Any], entry: str) -> tuple[bytes, ...] | None:
+    """The calls that a check makes whatever is answered; None if they cannot be made in advance.
+
+    The check runs on blanks in place of answers, so that no answer, right or wrong, is in a planned
+    call. None, too, where one call contains what another's answer is compared with: a program that
+    saw all calls at once would see it.
+    """
+    planned = _Planner()
+    try:
+        if run_check(names, entry, planned):
+            return None
+    except UsageError:  # which its first real call raises again
+        return None
+    return tuple(planned.calls) if planned.is_safe() else None
+
+
+class _Planner:
+    """A program that answers each call with a blank."""
+
+    def __init__(self) -> None:
+        self.calls: list[bytes] = []
+        self.compared: list[tuple[int, object]] = []
+        self._bytes = 0
+
+    def call(self, packed: bytes) -> Any:
+        self._bytes += len(packed)
+        if self._bytes > _MOST_PLANNED:
+            raise SessionOver
+        self.calls.append(packed)
+        return _Blank(len(self.calls) - 1, self.compared)
+
+    def is_safe(self) -> bool:
+        """Whether no call tells what the answer to another is compared with."""
+        for index, other in self.compared:
+            if other is None or isinstance(other, bool):  # there is little to tell
+                continue
+            try:
+                told = encode(other)
+            except CodecError:
+                return False
+            if any(told in call for at, call in enumerate(self.calls) if at != index):
+                return False
+        return True
+
+
+class _Blank:
+    """An answer that nobody has given: equal to whatever it is compared with, which it notes."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, index: int, compared: list[tuple[int, object]]) -> None:
+        self._index, self._compared = index, compared
+
+    def _note(self, others: Iterator[object]) -> None:
+        self._compared += [(self._index, x) for x in others if not isinstance(x, _Blank)]
+
+
+def _answering(answer: Callable[[_Blank], object]) -> Callable[..., object]:
+    def method(self: _Blank, *others: object) -> object:
+        self._note(iter(others))
+        return answer(self)
+
+    return method
+
+
+for _name in ("eq", "lt", "le", "gt", "ge", "bool"):
+    setattr(_Blank, f"__{_name}__", _answering(lambda blank: True))
+setattr(_Blank, "__ne__", _answering(lambda blank: False))  # noqa: B010
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(_Blank, f"__{_name}__", _answering(lambda blank: blank))
+    setattr(_Blank, f"__r{_name}__", _answering(lambda blank: blank))
+for _name in ("abs", "neg", "pos", "round"):
+    setattr(_Blank, f"__{_name}__", _answering(lambda blank: blank))
 
 
 @functools.lru_cache(1024)
 def _compiled(source: str) -> types.CodeType:
     return compile(source, "<check>", "exec", dont_inherit=True)
-
-
-def _inside(error: Exception) -> bool:
-    return error.__traceback__ is not None and error.__traceback__.tb_next is not None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from fugu.core.errors import FuguError, UsageError
+from fugu.sandbox.texts import clean
 
 Verdict = Literal["passed", "syntax", "wrong", "error", "timeout", "memory", "output", "refused"]
 VERDICTS: tuple[Verdict, ...] = (
@@ -19,6 +20,8 @@ VERDICTS: tuple[Verdict, ...] = (
     "output",
     "refused",
 )
+
+_FEEDBACK = 1000  # characters of a text that are kept of a program that was graded
 
 
 class SandboxError(FuguError, RuntimeError):
@@ -103,6 +106,13 @@ class Execution:
     """Bytes, the bare interpreter's included."""
     stdout: str = ""
     stderr: str = ""
+
+    def feedback(self) -> Execution:
+        """The same without its answers, and with the beginnings of its texts: a bounded size."""
+        message, stdout, stderr = (
+            clean(text, _FEEDBACK) for text in (self.message, self.stdout, self.stderr)
+        )
+        return replace(self, outputs=(), message=message, stdout=stdout, stderr=stderr)
 
 
 Inputs = Sequence[Call | Sequence[Any] | str]

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
-from fugu.sandbox.execution import Call, Execution, Inputs, Limits, Program
+from fugu.sandbox.execution import Execution, Inputs, Limits, Program
 from fugu.sandbox.guest.frames import Order
+from fugu.sandbox.judge import Judge
 from fugu.sandbox.session import Guest, OpenProgram, Request, Session
 
 DEFAULT_LIMITS = Limits()
@@ -26,9 +27,9 @@ class Executor(Closing, ABC):
     """Who decides about programs that do not pass here."""
 
     @functools.cached_property
-    def known_calls(self) -> dict[bytes, list[tuple[bytes, Call]]]:
-        """The calls that checks make, by task: they can be made all at once the next time."""
-        return {}
+    def judge(self) -> Judge:
+        """What runs the checks of tasks that are graded here."""
+        return Judge()
 
     def run(
         self, program: Program | str, inputs: Inputs = (), limits: Limits = DEFAULT_LIMITS
@@ -57,10 +58,11 @@ class Executor(Closing, ABC):
         """How it runs programs, for people to read."""
         return {"backend": self.name}
 
-    @abstractmethod
     def close(self) -> None:
         """End whatever it has started."""
-        raise NotImplementedError("close()")
+        judge: Judge | None = self.__dict__.pop("judge", None)
+        if judge is not None:
+            judge.close()
 
     @abstractmethod
     def _begin(self, request: Request, limits: Limits) -> Guest:
@@ -91,7 +93,8 @@ def refuse(program: Program, limits: Limits) -> Execution | None:
 def pack_order(request: Request, limits: Limits, scratch: int = 0, *, batch: bool = False) -> bytes:
     """Limits as a guest takes them."""
     file_bytes = max(limits.output, request.longest, scratch)
-    if batch:  # answers go into a file of memory
-        file_bytes = max(file_bytes, limits.result + _ENVELOPE * (2 + request.answers))
+    if batch:  # the request stands in a file of memory, and the answers behind it
+        answers = limits.result + _ENVELOPE * (2 + request.answers)
+        file_bytes = max(file_bytes, len(request.payload) + answers)
     cpu, wall = limits.cpu_seconds, limits.wall_seconds
-    return Order(cpu, wall, limits.memory, file_bytes, limits.output, batch).pack()
+    return Order(cpu, wall, limits.memory, file_bytes, limits.output).pack()

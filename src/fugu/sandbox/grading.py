@@ -1,25 +1,33 @@
-"""Grading, on the trusted side: the sandbox gets inputs and gives answers, and never knows more."""
+"""Grading, on the trusted side: the sandbox gets inputs and gives answers, and never knows more.
+
+Whatever an answer is, there is a grade, within bounded time and of a bounded size.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from fugu.core.errors import UsageError
-from fugu.sandbox.checks import DivergedError, Recorder, Replay, load_check, run_check
 from fugu.sandbox.comparing import same
 from fugu.sandbox.execution import Call, Execution, Limits, Outcome, Program, Verdict
 from fugu.sandbox.executor import DEFAULT_LIMITS, Executor, refuse
 from fugu.sandbox.guest.codec import CodecError, decode, encode
+from fugu.sandbox.judge import JudgeError, Plan, as_calls
+from fugu.sandbox.texts import clean, shown
 
 _NOTHING = Execution("refused")
-_MOST_KNOWN = 1 << 16  # bytes of calls that are kept of a check
+_MESSAGE = 1000  # characters of a grade's message
+_ENTRY = 1000  # bytes of a grade in a cache, beside its texts
 Checker = Callable[["Case", Any], bool]
 """Whether an answer to a case is right."""
+Compare = Callable[["Task", list[tuple[int, Any]]], tuple[list[bool], str]]
+"""Which answers, by the number of their case, a task's checker takes, and what it raised."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +55,12 @@ class Task:
     """The function to write; empty: a script from standard input to standard output."""
     cases: tuple[Case, ...] = ()
     check: str = ""
-    """Source of a function `check(candidate)` that asserts; it runs on the trusted side."""
+    """Source of a function `check(candidate)` that asserts; it runs on the trusted side, within the
+    processor time and memory of `limits`."""
     setup: str = ""
     """Trusted source that `check` needs, such as helpers."""
     checker: Checker | None = None
-    """Compares answers in place of `same`; for a pool it must be importable or plain."""
+    """Compares answers in place of `same`, in another process: it must be importable or plain."""
     tolerance: float = 1e-6
     """How far floats may lie apart, relative and absolute."""
     limits: Limits = DEFAULT_LIMITS
@@ -74,12 +83,22 @@ class Task:
         cases = [(case.args, case.expected, dict(case.kwargs), case.stdin) for case in self.cases]
         limits = [getattr(self.limits, name) for name in self.limits.__dataclass_fields__]
         parts = (self.entry, cases, self.check, self.setup, named, self.tolerance, limits)
+        return hashlib.sha256(self._encoded(parts)).digest()
+
+    @cached_property
+    def answers(self) -> tuple[Any, ...]:
+        """What is expected of each case, as an answer would come back: a Counter is a dict."""
+        if self.entry:
+            return tuple(decode(self._encoded(case.expected)) for case in self.cases)
+        return tuple(_as_text(self.name, case.expected) for case in self.cases)
+
+    def _encoded(self, value: object) -> bytes:
         try:
-            return hashlib.sha256(encode(parts)).digest()
+            return encode(value)
         except CodecError as error:
             raise UsageError(
-                f"task {self.name}: given {error}; allowed: cases of numbers, texts, bytes, None, "
-                "and lists, tuples, sets and dicts of them."
+                f"task {self.name}: expected cases of numbers, texts, bytes, None, and lists, "
+                f"tuples, sets and dicts of them; got {error}."
             ) from None
 
 
@@ -101,14 +120,15 @@ class Grade:
 
 
 def grade(source: str, task: Task, executor: Executor) -> Grade:
-    """Run a program in the sandbox and judge its answers here."""
+    """Run a program in the sandbox and judge its answers here; its answers are not kept."""
     program = Program(source, task.entry)
     found = _grade(program, task, executor)
     if found.verdict == "refused" and refuse(program, task.limits) is None:
         found = _grade(program, task, executor)  # what was to run it had died
     if found.verdict != "passed" and executor.fallback is not None:
         return grade(source, task, executor.fallback)
-    return found
+    message = clean(found.message, _MESSAGE)
+    return replace(found, message=message, execution=found.execution.feedback())
 
 
 def key_of(source: str, task: Task) -> bytes:
@@ -117,11 +137,16 @@ def key_of(source: str, task: Task) -> bytes:
 
 
 class GradeCache:
-    """The latest grades, by `key_of`. Groups of samples repeat programs; nothing runs twice."""
+    """The latest grades, by `key_of`. Groups of samples repeat programs; nothing runs twice.
 
-    def __init__(self, most: int = 1 << 16) -> None:
-        self._most = most
+    Args:
+        most_bytes: Memory that the grades may take together; 0 for none.
+    """
+
+    def __init__(self, most_bytes: int = 16 << 20) -> None:
+        self._most = most_bytes
         self._grades: OrderedDict[bytes, Grade] = OrderedDict()
+        self.bytes = 0
         self.hits = 0
 
     def get(self, key: bytes) -> Grade | None:
@@ -134,11 +159,21 @@ class GradeCache:
 
     def put(self, key: bytes, grade: Grade) -> None:
         """Keep a grade, unless the sandbox and not the program is to blame for it."""
-        if grade.verdict == "refused" or self._most < 1:
+        if grade.verdict == "refused" or _bytes_of(grade) > self._most:
             return
+        if (old := self._grades.pop(key, None)) is not None:
+            self.bytes -= _bytes_of(old)
         self._grades[key] = grade
-        while len(self._grades) > self._most:
-            self._grades.popitem(last=False)
+        self.bytes += _bytes_of(grade)
+        while self.bytes > self._most:
+            _, gone = self._grades.popitem(last=False)
+            self.bytes -= _bytes_of(gone)
+
+
+def _bytes_of(grade: Grade) -> int:
+    ran = grade.execution
+    texts = (grade.message, ran.message, ran.stdout, ran.stderr)
+    return _ENTRY + sys.getsizeof(grade.passed) + sum(map(sys.getsizeof, texts))
 
 
 def _grade(program: Program, task: Task, executor: Executor) -> Grade:
@@ -150,84 +185,107 @@ def _grade(program: Program, task: Task, executor: Executor) -> Grade:
         inputs: list[Any] = [Call(case.args, case.kwargs) for case in task.cases]
     else:
         inputs = [case.stdin for case in task.cases]
-    return _by_cases(task, executor.run(program, inputs, task.limits))
+    execution = executor.run(program, inputs, task.limits)
+    return judge_answers(task, execution, executor.judge.compare)
 
 
-def _by_cases(task: Task, execution: Execution) -> Grade:
-    answers = list(execution.outputs)
+def judge_answers(task: Task, execution: Execution, compare: Compare) -> Grade:
+    """Judge the answers that a program gave to the cases of a task.
+
+    Args:
+        task: With cases.
+        execution: What came of the program.
+        compare: Runs the task's own checker, if it has one.
+    """
+    answers = list(execution.outputs[: len(task.cases)])
     answers += [Outcome(error="None", text="no answer")] * (len(task.cases) - len(answers))
-    passed = tuple(
-        _is_right(task, case, answer) for case, answer in zip(task.cases, answers, strict=True)
-    )
+    failure = ""
+    if task.checker is None:
+        expected = zip(task.answers, answers, strict=True)
+        passed = tuple(_is_right(task, wanted, answer) for wanted, answer in expected)
+    else:
+        given = [(number, one.value) for number, one in enumerate(answers) if not one.error]
+        try:
+            right, failure = compare(task, given)
+        except JudgeError as error:
+            right, failure = [False] * len(given), str(error)
+        found = {number: good for (number, _), good in zip(given, right, strict=True)}
+        passed = tuple(found.get(number, False) for number in range(len(answers)))
     if execution.verdict != "passed":
         return Grade(execution.verdict, passed, execution.message, execution)
+    if failure:
+        return Grade("error", passed, failure, execution)
     if all(passed):
         return Grade("passed", passed, "", execution)
     first = passed.index(False)
     case, value = task.cases[first], answers[first].value
-    asked = case.args if task.entry else (case.stdin,)
-    message = f"case {first + 1}: {asked!r:.200} gave {value!r:.200}, not {case.expected!r:.200}"
+    asked, wanted = shown(case.args if task.entry else case.stdin), shown(task.answers[first])
+    message = f"case {first + 1}: {asked} gave {shown(value)}, not {wanted}"
     return Grade("wrong", passed, message, execution)
 
 
-def _is_right(task: Task, case: Case, answer: Outcome) -> bool:
+def _is_right(task: Task, expected: Any, answer: Outcome) -> bool:
     if answer.error:
         return False
-    if task.checker is not None:
-        return bool(task.checker(case, answer.value))
     if not task.entry:
-        return _same_text(str(case.expected), str(answer.value))
-    return same(case.expected, answer.value, task.tolerance)
+        return isinstance(answer.value, str) and _lines(expected) == _lines(answer.value)
+    return same(expected, answer.value, task.tolerance)
 
 
-def _same_text(expected: str, given: str) -> bool:
-    """Whether two printed texts agree, up to space at the ends of lines and of the text."""
-    ours, theirs = (
-        [line.rstrip() for line in text.rstrip().splitlines()] for text in (expected, given)
-    )
-    return ours == theirs
+def _lines(text: str) -> list[str]:
+    r"""The lines of a printed text, up to space at the ends of lines and of the text.
+
+    Only "\n" and "\r\n" end a line, as for judges of programming contests.
+    """
+    lines = [line.rstrip(" \t") for line in text.replace("\r\n", "\n").split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
 
 
-def _by_replay(
-    program: Program, task: Task, executor: Executor, known: list[tuple[bytes, Call]]
-) -> Grade | None:
-    """Grade by a check whose calls are known, all of them at once; None if it makes others."""
-    execution = executor.run(program, [call for _, call in known], task.limits)
-    replay = Replay([packed for packed, _ in known], execution)
+def _as_text(task: str, expected: object) -> str:
     try:
-        failure = run_check(load_check(task.setup, task.check), task.entry, replay)
-    except DivergedError:
-        del executor.known_calls[task.key]
-        return None
-    if failure is None and execution.verdict in ("passed", "error"):
-        return Grade("passed", (True,), "", execution)
-    if failure is None or replay.used == len(execution.outputs) < len(known):
-        return Grade(execution.verdict, (False,), execution.message, execution)
-    raised = any(outcome.error for outcome in execution.outputs[: replay.used])
-    return Grade("error" if raised else "wrong", (False,), failure, execution)
-
-
-def _call(packed: bytes) -> Call:
-    args, kwargs = decode(packed)
-    return Call(tuple(args), kwargs)
+        return str(expected)
+    except ValueError as error:  # an integer of too many digits
+        raise UsageError(f"task {task}: expected a text to be printed; got {error}.") from None
 
 
 def _by_check(program: Program, task: Task, executor: Executor) -> Grade:
-    known = executor.known_calls.get(task.key)
-    if known is not None and (found := _by_replay(program, task, executor, known)) is not None:
+    plan = executor.judge.plan(task)
+    if plan is not None and (found := _by_plan(program, task, executor, plan)) is not None:
         return found
-    names = load_check(task.setup, task.check)
-    session = Recorder(executor.session(program, task.limits))
+    session = executor.session(program, task.limits)
+    over = False
     try:
-        failure = run_check(names, task.entry, session)
+        failure = executor.judge.check(task, session)
+    except JudgeError as error:
+        failure, over = str(error), True
     finally:
         execution = session.close()
-    if failure is None and executor.fallback is None and sum(map(len, session.calls)) < _MOST_KNOWN:
-        executor.known_calls[task.key] = [(packed, _call(packed)) for packed in session.calls]
-    if failure is None:
+    if over:
+        return Grade("error", (False,), failure, execution)
+    if not failure:
         if execution.verdict in ("passed", "error"):  # errors that the check expects are fine
             return Grade("passed", (True,), "", execution)
         return Grade(execution.verdict, (False,), execution.message, execution)
     if execution.verdict == "passed":
         return Grade("wrong", (False,), failure, execution)
     return Grade(execution.verdict, (False,), execution.message or failure, execution)
+
+
+def _by_plan(program: Program, task: Task, executor: Executor, plan: Plan) -> Grade | None:
+    """Grade by a check whose calls are made all at once; None if it makes others after all."""
+    execution = executor.run(program, as_calls(plan), task.limits)
+    try:
+        replayed = executor.judge.replay(task, plan, execution.outputs)
+    except JudgeError as error:
+        return Grade("error", (False,), str(error), execution)
+    if replayed is None:
+        return None
+    failure, used = replayed
+    if not failure and execution.verdict in ("passed", "error"):
+        return Grade("passed", (True,), "", execution)
+    if not failure or used == len(execution.outputs) < len(plan):
+        return Grade(execution.verdict, (False,), execution.message, execution)
+    raised = any(outcome.error for outcome in execution.outputs[:used])
+    return Grade("error" if raised else "wrong", (False,), failure, execution)

@@ -57,6 +57,7 @@ class MontyExecutor(Executor):
 
     def close(self) -> None:
         """End the workers, and the fall-back."""
+        super().close()
         if self._pool is not None:
             self._pool.__exit__(None, None, None)
             self._pool = None

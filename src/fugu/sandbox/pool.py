@@ -61,7 +61,7 @@ class ExecutorPool(Closing):
     Args:
         backend: zygote, bubblewrap, monty, gvisor, docker or unsafe.
         workers: Executors; by default one for each core that this process may use.
-        cache: Grades to remember, by program and task; 0 for none.
+        cache: Bytes of grades to remember, by program and task; 0 for none.
         **options: Of the backend, as for `make_executor`.
 
     The calls never wait, but for `wait` with its timeout, and may be mixed freely. One process and
@@ -78,7 +78,7 @@ class ExecutorPool(Closing):
         backend: Backend = "zygote",
         workers: int | None = None,
         *,
-        cache: int = 1 << 16,
+        cache: int = 16 << 20,
         **options: Any,
     ) -> None:
         if backend not in BACKENDS:
@@ -276,7 +276,7 @@ class ExecutorPool(Closing):
         elif message[0] == "broken":
             self._broken = message[1]
         elif message[0] == "hung":
-            self._give_up(message[1], "its check hangs")
+            self._give_up(message[1], "it does not come to an end")
         else:
             kind, ticket, result, worker, began, ended = message
             self._deaths = 0
@@ -351,7 +351,7 @@ class ExecutorPool(Closing):
 
     def _watch_silence(self) -> None:
         longest = max((waiting.seconds for waiting in self._waiting.values()), default=0.0)
-        if self._waiting and time.monotonic() - self._heard > 4 * longest + _SILENCE:
+        if self._waiting and time.monotonic() - self._heard > 8 * longest + _SILENCE:
             self._mourn()
 
     def _mourn(self) -> None:

@@ -28,9 +28,11 @@ from fugu.sandbox.execution import (
 from fugu.sandbox.guest.codec import CodecError, TooLongError, decode
 from fugu.sandbox.guest.frames import pack
 from fugu.sandbox.line import Line
+from fugu.sandbox.texts import clean
 
 GRACE = 5.0  # seconds that a guest may be late
 _ENVELOPE = 256  # bytes of a message around its answer
+_MOST_KIND, _MOST_TEXT = 100, 2000  # characters of an error
 _END = pack(("end",))
 
 
@@ -201,7 +203,8 @@ class Session(Closing):
         elif kind == "value":
             self._outputs.append(Outcome(value=message[1]))
         elif kind == "raised":
-            self._outputs.append(Outcome(error=str(message[1]), text=str(message[2])))
+            kind, text = clean(message[1], _MOST_KIND), clean(message[2], _MOST_TEXT)
+            self._outputs.append(Outcome(error=kind or "Exception", text=text))
         elif kind == "memory":
             self._outputs.append(Outcome(error="MemoryError", text="no more is allowed"))
         elif kind == "long":
@@ -241,7 +244,8 @@ class Session(Closing):
         self._end("error", "it wrote into its answers what is none")
 
     def _end(self, verdict: Verdict, message: str, *, leaving: bool = False) -> None:
-        self._over, self._leaving, self._fault = True, leaving, (verdict, message)
+        self._over, self._leaving = True, leaving
+        self._fault = verdict, clean(message, _MOST_TEXT)
 
     def _judge(self, report: Mapping[str, Any]) -> Execution:
         verdict, message = self._verdict(report)

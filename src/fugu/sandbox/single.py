@@ -36,9 +36,6 @@ class SingleExecutor(Executor):
         """What starts the guest."""
         raise NotImplementedError("_command(limits) -> list[str]")
 
-    def close(self) -> None:
-        """Nothing stays between programs."""
-
     def _begin(self, request: Request, limits: Limits) -> Guest:
         process = subprocess.Popen(
             self._command(limits),
@@ -171,6 +168,7 @@ class GvisorExecutor(SingleExecutor):
 
     def close(self) -> None:
         """Remove the file system that was made for it."""
+        super().close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

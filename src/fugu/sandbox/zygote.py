@@ -18,15 +18,14 @@ from fugu.core.errors import UsageError
 from fugu.sandbox import launch
 from fugu.sandbox.execution import Limits, SandboxError
 from fugu.sandbox.executor import Executor, pack_order
-from fugu.sandbox.guest.frames import unpack_report
+from fugu.sandbox.guest.frames import framed, read_streams, unpack_report
 from fugu.sandbox.line import Line
 from fugu.sandbox.selftest import demand_walls
 from fugu.sandbox.session import Guest, Request
 
 Jail = Literal["auto", "bubblewrap", "none"]
 _START = 30.0  # seconds
-_REPORT = 1 << 18  # bytes
-_MOST_IN_ORDER = 1 << 17  # bytes of a program and its calls that go with an order
+_REPORT = 1 << 10  # bytes
 
 
 class ZygoteExecutor(Executor):
@@ -59,7 +58,8 @@ class ZygoteExecutor(Executor):
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._busy = self._closed = False
-        self._buffer = bytearray(_REPORT)
+        self._streams: tuple[int, int] | None = None  # what the program that runs prints to
+        self._output = 0  # bytes of each that are kept
         self.granted: dict[str, int] = {}
         self.restarts = 0
         self.jail = self._choose_jail(jail)
@@ -78,11 +78,13 @@ class ZygoteExecutor(Executor):
 
     def close(self) -> None:
         """End the zygote and whatever it runs."""
+        super().close()
         self._closed = True
         self._close()
 
     def _close(self) -> bytes:
         """End the zygote; what it said last."""
+        self._read_streams()
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -109,8 +111,6 @@ class ZygoteExecutor(Executor):
 
     def _start(self, jail: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REPORT)
         command = launch.zygote(
             theirs.fileno(), jailed=jail == "bubblewrap", scratch=self._scratch, library=self._loop
         )
@@ -150,31 +150,40 @@ class ZygoteExecutor(Executor):
                 "this executor: given a program while it runs another; allowed: one at a time. "
                 "Close the session first, or use an ExecutorPool."
             )
-        if not request.interactive and len(request.payload) <= _MOST_IN_ORDER:
-            answers = os.memfd_create("answers")
-            order = pack_order(request, limits, self._scratch, batch=True)
-            self._order(order + request.payload, answers)
-            return _BatchGuest(self, _Recorded(self, answers))
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._order(pack_order(request, limits, self._scratch), theirs.fileno())
-        descriptor = ours.detach()
-        return _ZygoteGuest(self, Line(descriptor, descriptor))
+        guest = _ZygoteGuest(self)
+        if request.interactive:
+            ours, theirs = socket.socketpair()
+            descriptor = ours.detach()
+            guest.line = Line(descriptor, descriptor)
+            with theirs:
+                self._order(theirs.fileno(), request, limits)
+        else:
+            guest.line = recorded = _Recorded(guest, framed(request.payload))
+            self._order(recorded.file, request, limits)
+        return guest
 
-    def _order(self, message: bytes, descriptor: int) -> None:
-        """Have the zygote fork a child that gets the descriptor."""
+    def _order(self, line: int, request: Request, limits: Limits) -> None:
+        """Have the zygote fork a child that talks through `line`."""
+        order = pack_order(request, limits, self._scratch, batch=not request.interactive)
         for _ in range(3):
             if self._control is None:
                 self._restart()
             assert self._control is not None
+            self._streams = os.memfd_create("out"), os.memfd_create("err")
+            self._output = limits.output
             try:
-                socket.send_fds(self._control, [message], [descriptor])
+                socket.send_fds(self._control, [order], [line, *self._streams])
             except OSError:  # it has died
                 self._restart()
                 continue
             self._busy = True
             return
         raise SandboxError(f"the zygote dies as soon as it is started: {self._last_words()}")
+
+    def _read_streams(self) -> dict[str, Any]:
+        """What the program has printed; nothing the second time."""
+        streams, self._streams = self._streams, None
+        return {} if streams is None else read_streams(streams, self._output)
 
     def take_report(self, patience: float) -> Mapping[str, Any] | None:
         """The report on the program that has run; None if it does not come in time."""
@@ -187,7 +196,7 @@ class ZygoteExecutor(Executor):
             return {"killed": "lost"}
         if message is None:
             return None
-        report = unpack_report(message)
+        report = unpack_report(message) | self._read_streams()
         self._busy = False
         if report["left"]:  # something in the scratch folder: a new zygote has a new one
             self._close()
@@ -201,12 +210,12 @@ class ZygoteExecutor(Executor):
         if not poller.poll(1000 * patience):
             return None
         try:
-            size = self._control.recv_into(self._buffer)
+            message = self._control.recv(_REPORT)
         except OSError:
-            size = 0
-        if not size:
+            message = b""
+        if not message:
             raise EOFError
-        return bytes(memoryview(self._buffer)[:size])
+        return message
 
     def stop_program(self) -> None:
         """Kill the program that runs."""
@@ -220,37 +229,14 @@ class ZygoteExecutor(Executor):
         self._busy = False
 
 
-class _Recorded(Line):
-    """Answers that a child writes into memory and that are read when it is over.
-
-    Nobody is woken for each of them, and what was written before a child was killed is there.
-    """
-
-    def __init__(self, zygote: ZygoteExecutor, answers: int) -> None:
-        super().__init__(answers, answers)
-        self._zygote = zygote
-        self.report: Mapping[str, Any] | None = None
-
-    def send(self, payload: bytes, deadline: float) -> None:
-        """Nothing: the program went with the order."""
-
-    def receive(self, most: int, deadline: float) -> bytes:
-        """The next answer, once the program is over."""
-        if self.report is None:
-            self.report = self._zygote.take_report(max(0.0, deadline - time.monotonic()))
-            if self.report is None:
-                raise TimeoutError
-            os.lseek(self._inlet, 0, os.SEEK_SET)  # the child's place in it is ours, too
-        return super().receive(most, deadline)
-
-
 class _ZygoteGuest:
-    """One child of a zygote, in conversation."""
+    """One child of a zygote."""
 
     settle = 0.1
+    line: Line
 
-    def __init__(self, zygote: ZygoteExecutor, line: Line) -> None:
-        self._zygote, self.line = zygote, line
+    def __init__(self, zygote: ZygoteExecutor) -> None:
+        self._zygote = zygote
         self._report: Mapping[str, Any] | None = None
 
     def report(self, patience: float) -> Mapping[str, Any] | None:
@@ -261,35 +247,41 @@ class _ZygoteGuest:
 
     def stop(self) -> None:
         """Kill the program."""
-        self._zygote.stop_program()
-
-    def abandon(self) -> None:
-        """Let go of a guest that does not answer."""
-        self._zygote.abandon()
-
-
-class _BatchGuest:
-    """One child of a zygote that has got all its calls at once."""
-
-    settle = 0.1
-
-    def __init__(self, zygote: ZygoteExecutor, line: _Recorded) -> None:
-        self._zygote, self.line = zygote, line
-
-    def report(self, patience: float) -> Mapping[str, Any] | None:
-        """How the program ended; None if it has not after `patience` seconds."""
-        if self.line.report is None:
-            self.line.report = self._zygote.take_report(patience)
-        return self.line.report
-
-    def stop(self) -> None:
-        """Kill the program."""
-        if self.line.report is None:
+        if self._report is None:
             self._zygote.stop_program()
 
     def abandon(self) -> None:
         """Let go of a guest that does not answer."""
         self._zygote.abandon()
+
+
+class _Recorded(Line):
+    """A request in a file of memory, and the answers that a child writes behind it.
+
+    Nobody is woken for each of them, and what was written before a child was killed is there.
+    """
+
+    def __init__(self, guest: _ZygoteGuest, request: bytes) -> None:
+        self.file = os.memfd_create("answers")
+        super().__init__(self.file, self.file)
+        rest = memoryview(request)
+        while rest:
+            rest = rest[os.write(self.file, rest) :]
+        os.lseek(self.file, 0, os.SEEK_SET)  # the child's place in it is ours, too
+        self._guest, self._answers = guest, len(request)
+        self._over = False
+
+    def send(self, payload: bytes, deadline: float) -> None:
+        """Nothing: the request is there."""
+
+    def receive(self, most: int, deadline: float) -> bytes:
+        """The next answer, once the program is over."""
+        if not self._over:
+            if self._guest.report(max(0.0, deadline - time.monotonic())) is None:
+                raise TimeoutError
+            self._over = True
+            os.lseek(self.file, self._answers, os.SEEK_SET)
+        return super().receive(most, deadline)
 
 
 def end_process(process: subprocess.Popen[bytes]) -> bytes:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from fugu.core.errors import UsageError
 from fugu.envs.coding.problems import Problem
 from fugu.sandbox import Call, Case, Execution, Inputs, Limits, Program, Task
 
@@ -59,7 +60,7 @@ def make_problem(
     made = runner.run(maker, [(SEED, TESTED)], limits)
     if made.verdict != "passed" or not isinstance(made.outputs[0].value, list):
         return None
-    inputs = [given for given in made.outputs[0].value if isinstance(given, dict)]
+    inputs = [given for given in made.outputs[0].value if _is_keywords(given)]
     program = Program(line["code_sample"], ENTRY)
     calls = [Case((), None, given) for given in inputs]
     answered = _answers(program, calls, runner, limits)
@@ -68,7 +69,15 @@ def make_problem(
     prompt = f"{line['task_description']}\n\n{line['input_output_spec']}\n"
     public = Task(name, ENTRY, answered[:SHOWN], limits=limits)
     hidden = Task(name, ENTRY, answered, limits=limits)
+    try:
+        _ = hidden.key
+    except UsageError:  # what the reference answers is nested too deep to be compared
+        return None
     return Problem(name, prompt, hidden, public, solution=line["code_sample"])
+
+
+def _is_keywords(given: object) -> bool:
+    return isinstance(given, dict) and all(isinstance(name, str) for name in given)
 
 
 def _answers(

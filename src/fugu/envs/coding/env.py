@@ -18,6 +18,7 @@ from fugu.envs.coding.desk import Desk
 from fugu.envs.coding.problems import Problem
 from fugu.envs.coding.tokenizers import Tokenizer, make_tokenizer
 from fugu.sandbox import VERDICTS, Backend, ExecutorPool, Grade
+from fugu.sandbox.texts import printable
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 Tokens = NDArray[np.int64]
@@ -160,7 +161,7 @@ class CodingEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> Any:
         """The problem, and what is written."""
-        return f"{self.problem.prompt}\n{self.program}"
+        return printable(f"{self.problem.prompt}\n{self.program}")
 
     def close(self) -> None:
         """Let go of the executors, once."""

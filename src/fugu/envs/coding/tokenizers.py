@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.core.files import read_text
+from fugu.sandbox.texts import clean
 
 
 class Tokenizer(Protocol):
@@ -107,8 +108,8 @@ class PairTokenizer:
         return int(self._tokenizer.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """A text as tokens."""
-        return list(self._tokenizer.encode(text).ids)
+        """A text as tokens; a lone surrogate is a question mark."""
+        return list(self._tokenizer.encode(clean(text)).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens."""

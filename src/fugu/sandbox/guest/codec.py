@@ -19,6 +19,7 @@ _SIZE = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
 _COMPLEX = struct.Struct("<dd")
 _MANY = 64  # keys of one hash that a set or a dict may hold
+_WORK = 1 << 22  # comparisons that keys of one hash may take, beside those of honest values
 
 
 class CodecError(ValueError):
@@ -127,6 +128,7 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
+        self._work = _WORK + 4 * len(data)
 
     def take(self, count: int) -> bytes:
         start, self.at = self.at, self.at + count
@@ -159,7 +161,7 @@ class _Reader:
         if tag == b"d":
             return self.pairs(depth)
         if tag in (b"S", b"Z"):
-            keys = _checked(self.items(depth))
+            keys = self.checked(self.items(depth))
             return set(keys) if tag == b"S" else frozenset(keys)
         if tag in (b"b", b"B"):
             data = self.take(self.size())
@@ -183,19 +185,36 @@ class _Reader:
         for _ in range(size):
             keys.append(self.value(depth - 1))
             items.append(self.value(depth - 1))
-        return dict(zip(_checked(keys), items, strict=True))
+        return dict(zip(self.checked(keys), items, strict=True))
+
+    def checked(self, keys: list[Any]) -> Collection[Any]:
+        """The keys, unless so many have one hash that a dict of them would take for ever."""
+        counts: dict[int, int] = {}
+        for key in keys:
+            number = hash(key)
+            met = counts[number] = counts.get(number, 0) + 1
+            if met > _MANY:
+                raise CodecError(f"more than {_MANY} keys of one hash")
+            if met > 1:
+                self._work -= met * _comparisons(key)
+                if self._work < 0:
+                    raise CodecError("keys of one hash that take for ever to tell apart")
+        return keys
 
 
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 
 
-def _checked(keys: list[Any]) -> Collection[Any]:
-    """The keys, unless so many have one hash that a dict of them would take for ever."""
-    if len(keys) > _MANY:
-        hashes: dict[int, int] = {}
-        for key in keys:
-            number = hash(key)
-            hashes[number] = hashes.get(number, 0) + 1
-        if max(hashes.values()) > _MANY:
-            raise CodecError(f"more than {_MANY} keys of one hash")
-    return keys
+def _comparisons(key: Any) -> int:
+    """How many comparisons may tell a key from another of the same hash.
+
+    Sets compare each item with all items of its hash: in nested sets that multiplies.
+    """
+    if isinstance(key, tuple):
+        return 1 + sum(map(_comparisons, key))
+    if isinstance(key, frozenset):
+        counts: dict[int, int] = {}
+        for item in key:
+            counts[hash(item)] = counts.get(hash(item), 0) + 1
+        return 1 + sum(counts[hash(item)] * _comparisons(item) for item in key)
+    return 1 + (len(key) if isinstance(key, (str, bytes)) else 0) // 64

@@ -17,8 +17,9 @@ from .codec import MAX_DEPTH, decode, encode
 HEADER = struct.Struct("<I")
 MARK = b"\0fugu report\0"  # before a report on standard error, where others may write too
 # As native/sandbox/supervise.c has them.
-_ORDER = struct.Struct("<ddQQQQ")
-_REPORT = struct.Struct("<iidQQIIQ")
+_ORDER = struct.Struct("<ddQQQ")
+_REPORT = struct.Struct("<iidQQ")
+_KEPT = 1 << 16  # bytes of what is printed to a stream
 _KILLED = ("", "wall", "cpu", "asked")
 _MARSHAL = 1
 _NO_REFERENCES = 2  # the version of marshal that writes a list twice which occurs twice
@@ -34,19 +35,20 @@ class Order(NamedTuple):
     memory: int
     file_bytes: int
     output: int
-    batch: bool
-    """Whether the request comes with the order."""
 
     def pack(self) -> bytes:
         """The order as it is sent."""
         return _ORDER.pack(*self)
 
     @classmethod
-    def unpack(cls, data: bytes) -> tuple[Order, bytes]:
-        """The order that a message begins with, and the rest of it."""
-        cpu, wall, memory, file_bytes, output, batch = _ORDER.unpack_from(data)
-        order = cls(cpu, wall, memory, file_bytes, output, bool(batch))
-        return order, data[_ORDER.size :]
+    def unpack(cls, data: bytes) -> Order:
+        """The order of `pack`."""
+        return cls(*_ORDER.unpack(data))
+
+    @staticmethod
+    def is_one(data: bytes) -> bool:
+        """Whether a message is an order, and not a request to stop."""
+        return len(data) == _ORDER.size
 
 
 def pack(value: Any) -> bytes:
@@ -65,14 +67,20 @@ def unpack(data: bytes | memoryview) -> Any:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether marshal keeps all types of a value, which is at most so deep."""
+    """Whether marshal keeps all types of a value, which is at most so deep.
+
+    It writes each item of a set twice: for sets in sets that doubles with each level.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return True
     if depth == 0 or kind not in _HOLDERS:
         return False
     items = [*value.keys(), *value.values()] if kind is dict else value
-    return set(map(type, items)) <= _PLAIN or all(_is_plain(item, depth - 1) for item in items)
+    if set(map(type, items)) <= _PLAIN:
+        return True
+    nests = kind is not set and kind is not frozenset
+    return nests and all(_is_plain(item, depth - 1) for item in items)
 
 
 def framed(payload: bytes) -> bytes:
@@ -100,35 +108,26 @@ def receive_bytes(descriptor: int) -> bytes:
 
 
 def pack_report(report: dict[str, Any]) -> bytes:
-    """A report and what was printed."""
-    out, err = report["out"], report["err"]
-    numbers = _REPORT.pack(
-        report["status"],
-        _KILLED.index(report["killed"]),
-        report["cpu"],
-        report["memory"],
-        report["printed"],
-        len(out),
-        len(err),
-        report["left"],
-    )
-    return b"".join([numbers, out, err])
+    """How a program ended, in numbers."""
+    killed = _KILLED.index(report["killed"])
+    return _REPORT.pack(report["status"], killed, report["cpu"], report["memory"], report["left"])
 
 
 def unpack_report(data: bytes) -> dict[str, Any]:
-    """The report of `pack_report`."""
-    status, killed, cpu, memory, printed, out, err, left = _REPORT.unpack_from(data)
-    middle = _REPORT.size + out
-    return {
-        "status": status,
-        "killed": _KILLED[killed],
-        "cpu": cpu,
-        "memory": memory,
-        "printed": printed,
-        "out": data[_REPORT.size : middle],
-        "err": data[middle : middle + err],
-        "left": bool(left),
-    }
+    """The report of `pack_report`, and what was printed if that follows it, encoded."""
+    status, killed, cpu, memory, left = _REPORT.unpack_from(data)
+    printed = decode(data[_REPORT.size :]) if len(data) > _REPORT.size else {}
+    numbers = {"status": status, "cpu": cpu, "memory": memory, "left": bool(left)}
+    return {**numbers, "killed": _KILLED[killed], **printed}
+
+
+def read_streams(streams: tuple[int, int], most: int) -> dict[str, Any]:
+    """What a program printed into files of memory, at most so many bytes of each; closes them."""
+    out, err = (os.pread(stream, min(most, _KEPT), 0) for stream in streams)
+    printed = max(os.fstat(stream).st_size for stream in streams)
+    for stream in streams:
+        os.close(stream)
+    return {"out": out, "err": err, "printed": printed}
 
 
 def _exactly(descriptor: int, count: int) -> bytes:

@@ -1,13 +1,13 @@
 """The zygote: a warm interpreter that forks a child for each program, watches it and reports.
 
-It reads orders from a trusted control socket and never touches a program itself. A child gets the
-descriptor it talks through, its limits and nothing else. `once` does the same for a single program
-over standard input and output, for jails that pass no descriptors.
+It reads orders from a trusted control socket: limits, and the descriptors of a child. It never
+reads a program, its inputs or its output, so that its memory, which all children inherit, has none
+of them. A child unwinds to `main` before it reads its own program. `once` does the same for a
+single program over standard input and output, for jails that pass no descriptors.
 """
 
 from __future__ import annotations
 
-import array
 import ctypes
 import gc
 import importlib
@@ -18,11 +18,11 @@ import socket
 import sys
 
 from . import frames, program, walls
-from .codec import decode
+from .codec import decode, encode
 from .frames import Order
-from .supervisor import BROKEN, Supervisor, run_program
+from .supervisor import BROKEN, InChild, Supervisor, run_program
 
-_ROOM = 1 << 18  # bytes of an order and the program in it
+_ROOM = 1 << 10  # bytes of an order
 _LINE = 3  # the descriptor that a child of the library talks through
 # What programs use most; the rest is there to import, and each of these makes every fork dearer.
 _LIBRARIES = (
@@ -55,10 +55,20 @@ def main() -> None:
         os.environ.clear()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    if mode == "serve":
-        serve(socket.socket(fileno=int(rest[0])), scratch=rest[1], library=rest[2])
-    else:
-        once(walled=rest[0] == "walls")
+    try:
+        if mode == "serve":
+            serve(socket.socket(fileno=int(rest[0])), scratch=rest[1], library=rest[2])
+        else:
+            once(walled=rest[0] == "walls")
+        return
+    except InChild as child:
+        line = child.line
+    status = BROKEN
+    try:
+        run_program(*line)
+        status = 0
+    finally:
+        os._exit(status)
 
 
 def serve(control: socket.socket, scratch: str, library: str) -> None:
@@ -72,50 +82,42 @@ def serve(control: socket.socket, scratch: str, library: str) -> None:
     random.seed(0)  # all programs begin with it: no verdict must hang on chance
     if loop is None:
         _serve(control, Supervisor(space, scratch, lock))
-    else:
-        _serve_natively(loop, control.fileno(), space, lock)
+    else:  # as a number, which no destructor of a child closes
+        _serve_natively(loop, control.detach(), space, lock)
 
 
 def _serve(control: socket.socket, supervisor: Supervisor) -> None:
-    buffer = bytearray(_ROOM)
     while True:
-        message, descriptors = _receive(control, buffer)
+        message, descriptors, _, _ = socket.recv_fds(control, _ROOM, 3)
         if not message:
             return
-        if not descriptors:  # a request to stop what had just ended
+        if not Order.is_one(message):  # a request to stop what had just ended
             continue
-        (line,) = descriptors
-        order, request = Order.unpack(message)
-        report = supervisor.run(order, (-1 if order.batch else line, line), control, request)
+        line, out, err = descriptors
+        report = supervisor.run(Order.unpack(message), (line, line), (out, err), control)
+        os.close(out)
+        os.close(err)
         if report is None:
             return
         control.send(frames.pack_report(report))
+        del report
 
 
 def _serve_natively(loop: ctypes.PyDLL, control: int, space: int, lock: bytes) -> None:
     """Leave all but the programs themselves to the library's loop."""
     size, word = ctypes.c_size_t, ctypes.c_uint64
     loop.fugu_zygote_bytes.restype = size
-    loop.fugu_zygote_serve.restype = ctypes.c_ssize_t
-    zygote = ctypes.create_string_buffer(loop.fugu_zygote_bytes(size(_ROOM)))
+    zygote = ctypes.create_string_buffer(loop.fugu_zygote_bytes())
     cores = len(os.sched_getaffinity(0))
-    loop.fugu_zygote_begin(zygote, control, cores, word(space), lock, size(len(lock)), size(_ROOM))
-    buffer = memoryview(zygote).cast("B")[-_ROOM:]
-    taken = loop.fugu_zygote_serve(zygote)
-    if taken < 0:  # nobody orders any more; else this is a child
-        return
-    status = BROKEN
-    try:
-        run_program(buffer[:taken] if taken else frames.receive_bytes(_LINE), _LINE, _LINE)
-        status = 0
-    finally:
-        os._exit(status)
+    loop.fugu_zygote_begin(zygote, control, cores, word(space), lock, size(len(lock)))
+    if loop.fugu_zygote_serve(zygote):
+        raise InChild(_LINE, _LINE)
 
 
 def once(*, walled: bool) -> None:
     """Run one program; the first message in is its limits, the report goes to standard error."""
     walls.die_with_parent()
-    order, _ = Order.unpack(frames.receive_bytes(0))
+    order = Order.unpack(frames.receive_bytes(0))
     report_to = os.dup(2)
     line = (os.dup(0), os.dup(1))
     nothing = os.memfd_create("nothing")
@@ -125,10 +127,12 @@ def once(*, walled: bool) -> None:
     granted = walls.raise_walls(_folders("")) if walled else {"seccomp": 0}
     lock = walls.prepare_lock() if granted["seccomp"] else b""
     random.seed(0)
-    report = Supervisor(space, "", lock, walled=walled).run(order, line, None)
+    streams = os.memfd_create("out"), os.memfd_create("err")
+    report = Supervisor(space, "", lock, walled=walled).run(order, line, streams, None)
     assert report is not None
+    printed = encode(frames.read_streams(streams, order.output))
     os.write(report_to, frames.MARK)
-    frames.write(report_to, frames.pack_report(report))
+    frames.write(report_to, frames.pack_report(report) + printed)
 
 
 def warm_up() -> None:
@@ -148,15 +152,6 @@ def warm_up() -> None:
     sys.modules.pop("program", None)
     gc.collect()
     gc.freeze()
-
-
-def _receive(control: socket.socket, buffer: bytearray) -> tuple[bytes, array.array[int]]:
-    size, ancillary, _, _ = control.recvmsg_into([buffer], socket.CMSG_SPACE(4))
-    message = bytes(memoryview(buffer)[:size])
-    descriptors = array.array("i")
-    for _level, _kind, data in ancillary:
-        descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
-    return message, descriptors
 
 
 def _folders(scratch: str) -> walls.Folders:

@@ -7,20 +7,27 @@ import select
 import signal
 import socket
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from . import frames, program, walls
 from .frames import Order
 
-_TOLD = 1 << 16  # bytes of captured output in a report
 BROKEN = 70  # the status of a child that could not tell what came of its program
 _TICK = 0.002  # seconds between looks at a clock that is about to run out
 
 
-def run_program(request: bytes | memoryview, inlet: int, outlet: int) -> None:
-    """Run what is asked for, in a process of its own; calls of a session come through the inlet."""
+class InChild(BaseException):
+    """Unwinds a child to where nothing of the zygote is on its stack, to run its program there."""
+
+    def __init__(self, inlet: int, outlet: int) -> None:
+        super().__init__()
+        self.line = inlet, outlet
+
+
+def run_program(inlet: int, outlet: int) -> None:
+    """Run what is asked for through the inlet, in a process of its own."""
     program.execute(
-        frames.unpack(request),
+        frames.receive(inlet),
         lambda: frames.receive(inlet),
         lambda data: frames.write(outlet, data),
     )
@@ -38,26 +45,21 @@ class Supervisor:
         self,
         order: Order,
         line: tuple[int, int],
+        streams: tuple[int, int],
         control: socket.socket | None,
-        request: bytes = b"",
     ) -> dict[str, Any] | None:
-        """Run a program to its end; None if whoever ordered it is gone.
+        """See a program to its end; None if whoever ordered it is gone. InChild in the child.
 
-        The request is read from the line unless it is given.
+        Nothing of the program passes through this process, whose memory later children inherit.
         """
-        captured = os.memfd_create("out"), os.memfd_create("err")
         pid = walls.fork()
         if pid == 0:
-            self._become(order, line, captured, request)
-        for descriptor in set(line) - {-1}:
+            self._become(order, line, streams)
+            raise InChild(*line)
+        for descriptor in {*line}:
             os.close(descriptor)
         killed = self._watch(pid, order, control)
         _, status, usage = os.wait4(pid, 0)
-        sizes = [os.fstat(descriptor).st_size for descriptor in captured]
-        most = min(_TOLD, order.output)
-        told = [os.pread(descriptor, most, 0) for descriptor in captured]
-        for descriptor in captured:
-            os.close(descriptor)
         if killed == "gone":
             return None
         return {
@@ -65,9 +67,6 @@ class Supervisor:
             "killed": killed,
             "cpu": usage.ru_utime + usage.ru_stime,
             "memory": usage.ru_maxrss * 1024,
-            "out": told[0],
-            "err": told[1],
-            "printed": max(sizes),
             "left": bool(self._scratch) and bool(os.listdir(self._scratch)),
         }
 
@@ -93,7 +92,7 @@ class Supervisor:
             elif time.monotonic() >= deadline:
                 killed = "wall"
             elif self._walled:
-                cpu_left = order.cpu - _cpu_seconds(pid)
+                cpu_left = order.cpu - cpu_seconds(pid)
                 killed = "cpu" if cpu_left <= 0 else ""
             if killed:
                 os.kill(pid, signal.SIGKILL)
@@ -102,32 +101,24 @@ class Supervisor:
             os.close(child)
         return killed
 
-    def _become(
-        self,
-        order: Order,
-        line: tuple[int, int],
-        captured: tuple[int, int],
-        given: bytes,
-    ) -> NoReturn:
-        """The child: shut itself in, then run the program."""
-        status = BROKEN
+    def _become(self, order: Order, line: tuple[int, int], streams: tuple[int, int]) -> None:
+        """Shut this process, a child, in."""
+        done = False
         try:
             walls.die_with_parent()
-            inlet, outlet = line
-            os.dup2(captured[0], 1)
-            os.dup2(captured[1], 2)
+            os.dup2(streams[0], 1)
+            os.dup2(streams[1], 2)
             os.dup2(os.memfd_create("in"), 0)
             if self._scratch:
                 os.chdir(self._scratch)
-            _close_all_but({0, 1, 2, inlet, outlet} - {-1})
+            _close_all_but({0, 1, 2, *line})
             if self._walled:
                 walls.limit(order.cpu, self._space + order.memory, order.file_bytes)
                 walls.lock(self._lock)
-            request = given or frames.receive_bytes(inlet)
-            run_program(request, inlet, outlet)
-            status = 0
+            done = True
         finally:
-            os._exit(status)
+            if not done:
+                os._exit(BROKEN)
 
 
 def _descriptor_of(pid: int) -> int:
@@ -142,11 +133,11 @@ def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _cpu_seconds(pid: int) -> float:
-    """Processor time that a child has taken, by its own clock."""
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has taken, by its own clock."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
-    except OSError:  # it has just ended
+    except OSError:  # it has just ended, or this system has no such clocks
         return 0.0
 
 
