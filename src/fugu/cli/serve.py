@@ -49,6 +49,8 @@ class Serve:
     """Seconds in which a request's head, and then its body, must be here."""
     keep_alive: float = 30.0
     """Seconds for which a connection may be idle."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     runs: Path = Path("runs")
     """Where runs are."""
 
@@ -78,6 +80,7 @@ class Serve:
                 best=self.best,
                 root=self.runs,
                 seed=fresh_seed(),
+                trust=self.trust,
             )
             service = Service(policy, cfg, self.name)
             service.warm_up()

@@ -48,12 +48,15 @@ the path of a native environment; fugu envs lists them.
 
 Later ones win: defaults, what is observed of the environment (its spaces and number of agents), its
 own file or its family's recipe, preset, file, flags."""
-RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FOLDER] [--quiet]
+RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FOLDER] [--trust]
+                   [--quiet]
 
 Go on with a run (its name, the beginning of it, its folder, or latest) from its last checkpoint,
 exactly as it would have gone on. Only what does not change the training so far may be set anew,
 such as --train.total-steps. A run of several processes goes on with as many (--nproc,
---max-restarts and --rank-timeout as of fugu train); --requeue as there."""
+--max-restarts and --rank-timeout as of fugu train); --requeue as there. --trust trusts the run from
+now on, whoever trained it: its settings may name code to run."""
+FLAGS_OF_RESUME = ("quiet", "requeue", "trust")
 LAUNCH = {"nproc": int, "max-restarts": int, "rank-timeout": str}
 PLAIN = {
     "algo": str,
@@ -220,6 +223,7 @@ class Resume:
     launch: Launch = field(default_factory=Launch)
     requeue: bool = False
     args: tuple[str, ...] = ()
+    trust: bool = False
     quiet: bool = False
 
     @classmethod
@@ -229,7 +233,7 @@ class Resume:
         if not rest or {"-h", "--help"} & {*rest}:
             print(RESUME_HELP)
             raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, {"runs": str, **LAUNCH}, ("quiet", "requeue"))
+        options, names = plain_options(rest, {"runs": str, **LAUNCH}, FLAGS_OF_RESUME)
         if len(names) != 1:
             raise UsageError(f"resume: given {names}; allowed: one run. See fugu resume -h")
         launch = _launch_of(options)
@@ -259,6 +263,7 @@ class Resume:
             show=not self.quiet,
             callbacks=callbacks,
             overrides=self.tree,
+            trust=self.trust,
         )
         report(result)
         return exit_status(result, self.requeue)

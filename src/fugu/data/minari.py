@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -155,10 +156,11 @@ def _package(name: str) -> Any:
 
 def _spec(metadata: dict[str, Any]) -> Any:
     """How Gymnasium makes the environment; None if it is not one of its own."""
-    try:
-        spec = gymnasium.spec(metadata["env"])
-    except gymnasium.error.Error:
+    name = metadata["env"]
+    registered = gymnasium.registry.get(name) or gymnasium.registry.get(name.partition(":")[2])
+    if registered is None:
         return None
+    spec = copy.deepcopy(registered)  # by what is registered alone: a name may import a module
     spec.kwargs.update(metadata["env_kwargs"])
     return spec
 
