@@ -14,8 +14,9 @@ import threading
 from typing import Any
 
 from fugu.core.errors import DiskFullError, FuguError
+from fugu.store.run import Run
 from fugu.sweep.trials import NO_ROOM
-from fugu.training.session import train
+from fugu.training.session import resume, train
 
 
 def main() -> int:
@@ -37,9 +38,11 @@ def main() -> int:
 
 
 def _train(told: dict[str, Any]) -> int:
-    settings = dict(told["settings"])  # those of the plan, also where a run goes on
-    goes_on = bool(told["resume"])
-    result = train(settings.pop("env"), show=False, auto_resume=goes_on, **settings)
+    if told["resume"]:
+        result = resume(Run(told["resume"]), show=False)
+    else:
+        settings = dict(told["settings"])
+        result = train(settings.pop("env"), show=False, **settings)
     if result.signals:
         return 128 + result.signals[0]
     return 0
