@@ -1,4 +1,4 @@
-"""Folders of language models that strangers made: none of their code is run, and nobody is asked."""
+"""Folders of language models that strangers made: none of their code runs, and nobody is asked."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from fugu.core.errors import FuguError, MissingExtraError, UsageError
 from fugu.data.columns import DatasetError
 from fugu.data.offline import Dataset, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
+from fugu.envs.naming import newest
 from fugu.spaces import Layout
 
 NAME = "agent"  # of the group that an imported dataset's episodes are of
@@ -157,10 +158,11 @@ def _package(name: str) -> Any:
 def _spec(metadata: dict[str, Any]) -> Any:
     """How Gymnasium makes the environment; None if it is not one of its own."""
     name = metadata["env"]
-    registered = gymnasium.registry.get(name) or gymnasium.registry.get(name.partition(":")[2])
-    if registered is None:
+    # Of what is registered alone: a stranger's name may be that of a module to import.
+    found = newest(name, gymnasium.registry) or newest(name.partition(":")[2], gymnasium.registry)
+    if found is None:
         return None
-    spec = copy.deepcopy(registered)  # by what is registered alone: a name may import a module
+    spec = copy.deepcopy(gymnasium.registry[found])
     spec.kwargs.update(metadata["env_kwargs"])
     return spec
 
