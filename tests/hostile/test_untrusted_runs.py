@@ -230,6 +230,19 @@ def test_a_search_of_a_stranger_is_refused(runs: Path) -> None:
         fugu.resume(folder, show=False)
 
 
+def test_a_checkpoint_does_not_say_how_many_processes_start(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Run(runs / "pole").checkpoints()[-1]
+    found = load_checkpoint(path)
+    tensors: Any = found.tensors
+    save_checkpoint(
+        path, tensors=tensors, state={**found.state, "ranks": [{}] * 9999}, signed=False
+    )
+    assert main(["resume", "pole", "--quiet"]) == 1
+    assert "its checkpoint says 10,000" in capsys.readouterr().err
+
+
 # ------------------------------------------------------------------ whose run it is
 
 

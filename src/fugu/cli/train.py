@@ -249,6 +249,8 @@ class Resume:
             return attend(self.train_rank)
         latest = Run.open(self.run_name, self.runs).latest()
         nproc = self.launch.nproc or (1 if latest is None else num_ranks(read_state(latest)))
+        if latest is not None and nproc > 1 and not (self.launch.nproc or self.trust):
+            _check_ranks(latest, nproc)
         if nproc > 1:
             return self.launch.run(["resume", *self.args], nproc)
         return self.train_rank()
@@ -267,6 +269,18 @@ class Resume:
         )
         report(result)
         return exit_status(result, self.requeue)
+
+
+def _check_ranks(checkpoint: Path, nproc: int) -> None:
+    """Raise UntrustedError where a checkpoint of somebody else says how many processes to start."""
+    from fugu.envs.untrusted import UntrustedError
+    from fugu.store.checkpoint import is_own
+
+    if not is_own(checkpoint):
+        raise UntrustedError(
+            f"nproc: expected --nproc for a run that was not trained here; its checkpoint says "
+            f"{nproc:,}. Give the number, or --trust if you know who made the run."
+        )
 
 
 def _launch_of(options: dict[str, Any]) -> Launch:

@@ -48,6 +48,8 @@ SETTINGS: dict[str, Rule] = {
     "run.tensorboard": DEFAULT,
     "run.wandb": DEFAULT,
     "league.opponents": each(text(rf"{NAME}(:(best|\d{{1,18}}))?", "the name of a run")),
+    "policy.hidden_size": count(1, 1 << 14),
+    "policy.layers": count(1, 64),
     "policy.window": count(1, 1 << 16),
     "policy.recall": count(0, 64),
 }
