@@ -271,7 +271,7 @@ def test_no_file_of_a_run_makes_it_the_users_own(
         (strange.folder / name).write_text(json.dumps({**facts, "env": "cartpole"}))
     assert not strange.is_own()
     for signature in (None, 3, "", "0" * 64, ["x"]):
-        (strange.folder / SIGNATURE).write_text(json.dumps({"settings": signature}))
+        (strange.folder / SIGNATURE).write_text(json.dumps({"settings": [signature]}))
         assert not strange.is_own()
     with pytest.raises(UntrustedError, match="was not trained here"):
         settings_of(strange)
@@ -281,7 +281,7 @@ def test_a_signature_is_of_one_kind_of_content_and_of_one_content(runs: Path) ->
     run = Run(runs / "pole")
     assert run.is_own()
     sums = (run.checkpoints()[-1] / "checksums.json").read_bytes()
-    (run.folder / SIGNATURE).write_text(json.dumps({"settings": sign("checkpoint", sums)}))
+    (run.folder / SIGNATURE).write_text(json.dumps({"settings": [sign("checkpoint", sums)]}))
     assert not run.is_own()
 
 

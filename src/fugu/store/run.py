@@ -182,16 +182,21 @@ class Run:
         self.sign(self.config)
 
     def sign(self, settings: Mapping[str, Any]) -> None:
-        """Record that these settings of the run are this user's own."""
+        """Record that these settings of the run are this user's own, beside others of it."""
         signature = sign("settings", canonical(settings))
         if signature is not None:
-            _write(self.folder / SIGNATURE, {"settings": signature})
+            known = [each for each in self._signatures() if each != signature][-15:]
+            _write(self.folder / SIGNATURE, {"settings": [*known, signature]})
 
     def is_own(self, settings: Mapping[str, Any] | None = None) -> bool:
         """Return whether this user wrote or trusted the settings, by default `config`."""
-        signature = _read(self.folder / SIGNATURE).get("settings")
         content = canonical(self.config if settings is None else settings)
-        return is_signed("settings", content, signature)
+        return any(is_signed("settings", content, each) for each in self._signatures())
+
+    def _signatures(self) -> list[Any]:
+        """Those of settings; a search has some of its own before it has those of its winner."""
+        found = _read(self.folder / SIGNATURE).get("settings")
+        return found[:16] if isinstance(found, list) else []
 
     def trust(self) -> None:
         """Take its settings and its checkpoints, whoever wrote them, for this user's own.
