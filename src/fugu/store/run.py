@@ -193,7 +193,7 @@ class Run:
         content = canonical(self.config if settings is None else settings)
         return any(is_signed("settings", content, each) for each in self._signatures())
 
-    def _signatures(self) -> list[Any]:
+    def _signatures(self) -> Sequence[Any]:
         """Those of settings; a search has some of its own before it has those of its winner."""
         found = _read(self.folder / SIGNATURE).get("settings")
         return found[:16] if isinstance(found, list) else []
