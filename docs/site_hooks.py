@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "security_policy.md",  # security.md is the threat model
 }
 LISTED = re.compile(r"^\| \[([^\]]+)\]\(([\w-]+\.md)\)", re.M)
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+
+# The key that runs are signed with is not the user's.
+_state = tempfile.TemporaryDirectory(prefix="fugu-state-")
+os.environ["LOCALAPPDATA" if sys.platform == "win32" else "XDG_STATE_HOME"] = _state.name
 
 # Tests run side by side: torch's threads would mostly wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

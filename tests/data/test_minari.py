@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -51,6 +53,22 @@ def test_a_recorded_dataset_goes_out_and_back(
             export_minari(data, "cartpole/random-v0", vec.groups[0])
     assert back.metadata["env"] == "CartPole-v1"
     assert_same(back, data)
+
+
+def test_a_name_in_a_dataset_imports_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("strange_games.py").write_text("open('imported', 'w').close()\n")
+    record_episodes("CartPole-v1", tmp_path / "data", episodes=2, copies=1, backend="serial")
+    path = tmp_path / "data" / "metadata.json"
+    strange = {"env": "strange_games:CartPole-v1", "env_kwargs": {"gravity": "/x"}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **strange}))
+    with make("CartPole-v1", 1, backend="serial") as vec:
+        export_minari(Dataset(tmp_path / "data"), "x/y-v0", vec.groups[0], folder=tmp_path / "out")
+    assert not Path("imported").exists()
+    assert "gravity" not in gymnasium.registry["CartPole-v1"].kwargs
 
 
 def test_structured_spaces_and_images_come_back_exactly(tmp_path: Path) -> None:

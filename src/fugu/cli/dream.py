@@ -32,6 +32,8 @@ class Dream:
     """Steps a second."""
     seed: int = 0
     """Of the environment, the actions and the dream."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     runs: Path = Path("runs")
     """Where runs are."""
 
@@ -41,12 +43,15 @@ class Dream:
         from fugu.store.run import Run
         from fugu.training.dreaming import dream
         from fugu.training.evaluate import load_policies
+        from fugu.training.parts import Parts
         from fugu.vector import make
         from fugu.vector.film import check_film, film
 
         check_film(self.out)
         run = Run.open(self.name, self.runs)
-        cfg, policies = load_policies(run, run.best() if self.best else None)
+        cfg, policies = load_policies(
+            run, run.best() if self.best else None, Parts(trust=self.trust)
+        )
         with make(cfg.env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
             found = dream(
                 policies,

@@ -28,6 +28,8 @@ class Evaluate:
     """Draw actions at random, as in training, and do not take the most probable ones."""
     seed: int = 0
     """Of the environments and of the actions."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     runs: Path = Path("runs")
     """Where runs are."""
     video: Path | None = None
@@ -57,6 +59,7 @@ class Evaluate:
             greedy=not self.sample,
             seed=self.seed,
             max_episode_steps=self.max_episode_steps,
+            trust=self.trust,
         ).to_dict()
         if self.video is not None:
             self._film(self.video)
@@ -83,6 +86,7 @@ class Evaluate:
             greedy=not self.sample,
             seed=self.seed,
             max_episode_steps=self.max_episode_steps,
+            trust=self.trust,
         )
         told = [each.to_dict() for each in achieved]
         correlation = rank_correlation(self.target, [each["mean_return"] for each in told])
@@ -102,7 +106,7 @@ class Evaluate:
         from fugu.vector.recording import record
 
         run = Run.open(self.name, self.runs)
-        cast = Cast(run, best=self.best, greedy=not self.sample, seed=self.seed)
+        cast = Cast(run, best=self.best, greedy=not self.sample, seed=self.seed, trust=self.trust)
         kwargs = cast.cfg.env_kwargs
         policy = cast.players_in(1)
         record(cast.cfg.env, out, policy=policy, steps=600, seed=self.seed, env_kwargs=kwargs)

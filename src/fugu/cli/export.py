@@ -36,6 +36,8 @@ class Export:
     """Which agents' policy, if the run has several; a page takes all."""
     best: bool = False
     """Take the best checkpoint and not the last."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     runs: Path = Path("runs")
     """Where runs are."""
 
@@ -49,7 +51,9 @@ class Export:
         if self.to == "web":
             self._web()
             return 0
-        trained = find(self.name, group=self.group, best=self.best, root=self.runs)
+        trained = find(
+            self.name, group=self.group, best=self.best, root=self.runs, trust=self.trust
+        )
         {"onnx": self._onnx, "c": self._c, "wasm": self._wasm}[self.to](trained)
         return 0
 
@@ -104,7 +108,7 @@ class Export:
         from fugu.export.observing import observe
         from fugu.web import write_page
 
-        found = find_all(self.name, best=self.best, root=self.runs)
+        found = find_all(self.name, best=self.best, root=self.runs, trust=self.trust)
         names = [trained.group.name for trained in found]
         if self.group is not None and self.group not in names:
             raise UsageError(f"group: given {self.group!r}; allowed: {', '.join(names)}.")

@@ -44,6 +44,8 @@ class Play:
     """Steps a second; what the environment says if not given."""
     steps: int | None = None
     """End after so many steps."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     runs: Path = Path("runs")
     """Where runs are."""
 
@@ -103,7 +105,7 @@ class Play:
         if self.players is not None:
             raise UsageError(f"players: given with {self.env!r}; allowed: with an environment.")
         seed = fresh_seed() if self.seed is None else self.seed
-        cast = Cast(found, best=self.best, greedy=not self.sample, seed=seed)
+        cast = Cast(found, best=self.best, greedy=not self.sample, seed=seed, trust=self.trust)
         kwargs = {**cast.cfg.env_kwargs, **parse_settings(self.set)}
         vec = stack.enter_context(watched_vector(cast.cfg.env, kwargs))
         return WatchedGame(found.name, vec, cast.players, seed)

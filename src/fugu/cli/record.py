@@ -46,6 +46,8 @@ class Record:
     """Pictures a second; what the environment says if not given."""
     height: int | None = None
     """Height of a copy's picture in pixels; even sizes suit a video."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     runs: Path = Path("runs")
     """Where runs are."""
 
@@ -65,7 +67,9 @@ class Record:
         found = find_run(self.env, self.runs)
         env, name, policy, kwargs = self.env, self.env, None, parse_settings(self.set)
         if found is not None:
-            cast = Cast(found, best=self.best, greedy=not self.sample, seed=self.seed)
+            cast = Cast(
+                found, best=self.best, greedy=not self.sample, seed=self.seed, trust=self.trust
+            )
             env, name = cast.cfg.env, found.name
             kwargs = {**cast.cfg.env_kwargs, **kwargs}
             policy = cast.players_in(copies)

@@ -57,6 +57,8 @@ class Serve:
     token: str | None = None
     """Token that clients must send, as 'Authorization: Bearer TOKEN'; others are answered 401.
     Other users of this machine can see flags: better set FUGU_SERVE_TOKEN instead."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     runs: Path = Path("runs")
     """Where runs are."""
 
@@ -95,6 +97,7 @@ class Serve:
                 best=self.best,
                 root=self.runs,
                 seed=fresh_seed(),
+                trust=self.trust,
             )
             service = Service(policy, cfg, self.name)
             service.warm_up()

@@ -30,6 +30,8 @@ environment's file, in the file of --config below [sweep.SECTION.SETTING], or in
   --name NAME        of the sweep; made of the environment and the time if not given
   --root FOLDER      where sweeps are (sweeps)
   --resume           go on with a sweep: its name, its folder, or the newest; also beside others
+  --trust            with --resume: trust the sweep from now on, whoever began it, such as you on
+                     another machine; its trials run what its settings name
   --workers N        trials at a time (1)
   --storage URL      keep it in a database that Optuna takes, for several machines
   --cluster ray      run trials on a Ray cluster: --ray-address auto, --ray-cpus 1 for each trial
@@ -45,7 +47,7 @@ WORDS = (
     "name", "root", "only", "config", "preset", "workers", "storage", "cluster", "ray-address",
     "ray-cpus", "engine", "wandb-project", "wandb-sweep", *TRAIN_OPTIONS,
 )  # fmt: skip
-FLAGS = ("resume", "wandb", "dry-run", "quiet", "no-first")
+FLAGS = ("resume", "trust", "wandb", "dry-run", "quiet", "no-first")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Sweep:
                 raise MissingExtraError(package, "sweep")
         if self.options.get("resume"):
             return self._resume()
+        if self.options.get("trust"):
+            raise UsageError("trust: expected with --resume only; got it for a new sweep.")
         if len(self.names) != 1:
             raise UsageError(
                 f"sweep: given {list(self.names)}; allowed: one environment. See fugu sweep -h"
@@ -114,7 +118,7 @@ class Sweep:
                 "(--workers, --storage, --cluster, --root). Its settings stay as they are."
             )
         name = self.names[0] if self.names else "latest"
-        result = resume_sweep(name, self._place())
+        result = resume_sweep(name, self._place(), trust=self.options.get("trust", False))
         return _end(result.report.name, result.report, result.signals)
 
     def _run_agent(self, plan: Plan) -> int:

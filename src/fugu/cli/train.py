@@ -48,12 +48,15 @@ the path of a native environment; fugu envs lists them.
 
 Later ones win: defaults, what is observed of the environment (its spaces and number of agents), its
 own file or its family's recipe, preset, file, flags."""
-RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FOLDER] [--quiet]
+RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FOLDER] [--trust]
+                   [--quiet]
 
 Go on with a run (its name, the beginning of it, its folder, or latest) from its last checkpoint,
 exactly as it would have gone on. Only what does not change the training so far may be set anew,
 such as --train.total-steps. A run of several processes goes on with as many (--nproc,
---max-restarts and --rank-timeout as of fugu train); --requeue as there."""
+--max-restarts and --rank-timeout as of fugu train); --requeue as there. --trust trusts the run from
+now on, whoever trained it: its settings may name code to run."""
+FLAGS_OF_RESUME = ("quiet", "requeue", "trust")
 LAUNCH = {"nproc": int, "max-restarts": int, "rank-timeout": str}
 PLAIN = {
     "algo": str,
@@ -220,6 +223,7 @@ class Resume:
     launch: Launch = field(default_factory=Launch)
     requeue: bool = False
     args: tuple[str, ...] = ()
+    trust: bool = False
     quiet: bool = False
 
     @classmethod
@@ -229,7 +233,7 @@ class Resume:
         if not rest or {"-h", "--help"} & {*rest}:
             print(RESUME_HELP)
             raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, {"runs": str, **LAUNCH}, ("quiet", "requeue"))
+        options, names = plain_options(rest, {"runs": str, **LAUNCH}, FLAGS_OF_RESUME)
         if len(names) != 1:
             raise UsageError(f"resume: given {names}; allowed: one run. See fugu resume -h")
         launch = _launch_of(options)
@@ -245,6 +249,8 @@ class Resume:
             return attend(self.train_rank)
         latest = Run.open(self.run_name, self.runs).latest()
         nproc = self.launch.nproc or (1 if latest is None else num_ranks(read_state(latest)))
+        if latest is not None and nproc > 1 and not (self.launch.nproc or self.trust):
+            _check_ranks(latest, nproc)
         if nproc > 1:
             return self.launch.run(["resume", *self.args], nproc)
         return self.train_rank()
@@ -259,9 +265,22 @@ class Resume:
             show=not self.quiet,
             callbacks=callbacks,
             overrides=self.tree,
+            trust=self.trust,
         )
         report(result)
         return exit_status(result, self.requeue)
+
+
+def _check_ranks(checkpoint: Path, nproc: int) -> None:
+    """Raise UntrustedError where a checkpoint of somebody else says how many processes to start."""
+    from fugu.envs.untrusted import UntrustedError
+    from fugu.store.checkpoint import is_own
+
+    if not is_own(checkpoint):
+        raise UntrustedError(
+            f"nproc: expected --nproc for a run that was not trained here; its checkpoint says "
+            f"{nproc:,}. Give the number, or --trust if you know who made the run."
+        )
 
 
 def _launch_of(options: dict[str, Any]) -> Launch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from fugu.core.files import DOCUMENT
 from fugu.data.columns import DatasetError
 from fugu.data.offline import Dataset, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
+from fugu.envs.naming import newest
 from fugu.spaces import Layout
 
 NAME = "agent"  # of the group that an imported dataset's episodes are of
@@ -183,10 +185,12 @@ def _package(name: str) -> Any:
 
 def _spec(metadata: dict[str, Any]) -> Any:
     """How Gymnasium makes the environment; None if it is not one of its own."""
-    try:
-        spec = gymnasium.spec(metadata["env"])
-    except gymnasium.error.Error:
+    name = metadata["env"]
+    # Of what is registered alone: a stranger's name may be that of a module to import.
+    found = newest(name, gymnasium.registry) or newest(name.partition(":")[2], gymnasium.registry)
+    if found is None:
         return None
+    spec = copy.deepcopy(gymnasium.registry[found])
     spec.kwargs.update(metadata["env_kwargs"])
     return spec
 

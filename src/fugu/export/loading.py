@@ -58,6 +58,7 @@ def load(
     seed: int = 0,
     env: Callable[..., Any] | None = None,
     policy_factory: Callable[..., Policy] | None = None,
+    trust: bool = False,
 ) -> LoadedPolicy:
     """A policy, ready to act.
 
@@ -72,6 +73,7 @@ def load(
         seed: Of the policy's own generator.
         env: What the run was trained on, if that was something to call.
         policy_factory: As of `train`, if it was given there.
+        trust: Trust the run from now on, whoever trained it: its settings may name code to run.
 
     Raises:
         UsageError: If there is no such policy, or the engine cannot run it.
@@ -81,11 +83,13 @@ def load(
         check_engine(engine)
     if not isinstance(path, Run) and (kind := file_engine(Path(path))) is not None:
         given = {"group": group, "best": best, "env": env, "policy_factory": policy_factory}
+        given["trust"] = trust
         return _open(
             Path(path), kind, engine, [name for name, value in given.items() if value], seed
         )
     name = engine or "torch"
-    trained = find(path, group=group, best=best, root=root, env=env, policy_factory=policy_factory)
+    factories = {"env": env, "policy_factory": policy_factory}
+    trained = find(path, group=group, best=best, root=root, trust=trust, **factories)
     made = make_engine(name, trained.policy, trained.group.observation_layout)
     return LoadedPolicy(made, name, seed)
 
@@ -98,9 +102,12 @@ def find(
     root: str | Path = "runs",
     env: Callable[..., Any] | None = None,
     policy_factory: Callable[..., Policy] | None = None,
+    trust: bool = False,
 ) -> Trained:
     """A policy of a run or a checkpoint, in torch; see `load`."""
-    found = find_all(path, best=best, root=root, env=env, policy_factory=policy_factory)
+    found = find_all(
+        path, best=best, root=root, env=env, policy_factory=policy_factory, trust=trust
+    )
     by_name = {each.group.name: each for each in found}
     if group is None and len(by_name) > 1:
         raise UsageError(
@@ -120,6 +127,7 @@ def find_all(
     root: str | Path = "runs",
     env: Callable[..., Any] | None = None,
     policy_factory: Callable[..., Policy] | None = None,
+    trust: bool = False,
 ) -> list[Trained]:
     """The policies of a run or a checkpoint, one for each group of agents; see `load`."""
     from fugu.policies.policy import make_policy
@@ -136,7 +144,7 @@ def find_all(
                 f"best: given with {run.name!r}, whose checkpoints have no score; allowed: a run "
                 "in which an episode ended. Leave it out for the last checkpoint."
             )
-    parts = Parts(env, policy_factory or make_policy)
+    parts = Parts(env, policy_factory or make_policy, trust=trust)
     cfg, found = load_groups(run, checkpoint, parts)
     everyone = [policy for _, policy in found]
     made_of = parts.env_of(cfg.env)

@@ -131,21 +131,22 @@ def from_hub(
     Args:
         repo: `user/name` of the Hub, or a folder that starts with `./`, `../`, `~` or `/`.
         revision: A branch, tag or commit.
-        trust: Let the run name a Python factory or a native library as its environment, which is
-            then imported and called.
+        trust: Take all settings of the run: an environment that is a Python factory or a native
+            library, which is then imported and called, and any arguments of it.
         env: What the run was trained on, to use instead of what it names.
         policy_factory: As of `fugu.train`, if it was given there.
         max_bytes: The most that may be downloaded.
         token: Of the Hub; by default that of `HF_TOKEN` or `hf auth login`.
     """
     place = find_place(repo, revision, token)
-    parts = Parts(env, policy_factory or make_policy)
+    parts = Parts(env, policy_factory or make_policy, trust=trust)
     with tempfile.TemporaryDirectory(prefix="fugu-hub-") as folder:
         fetch(
             place,
             Path(folder),
             wanted=lambda name: bool(_NEEDED.fullmatch(name)),
-            trust_env=trust or env is not None,
+            trust=trust,
+            given=env is not None,
             most=max_bytes,
         )
         return load_agent(Run(folder), parts=parts)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu.core.errors import UsageError
+from fugu.envs.untrusted import CALLED, UntrustedError, check_env
 from fugu.hub.contents import (
     CHECKSUMS,
     CONFIG,
@@ -24,14 +25,14 @@ from fugu.hub.contents import (
     verified,
 )
 from fugu.hub.places import Place, find_place
-from fugu.hub.settings import check_config, check_env
+from fugu.hub.settings import check_config
 from fugu.store import values
-from fugu.store.checkpoint import ENDING, CheckpointError, verify_checkpoint
+from fugu.store.checkpoint import ENDING, STATES, CheckpointError, verify_checkpoint
 from fugu.store.run import Run
 
 ORIGIN = "origin.json"
 # Bytes that environments take as they are, native ones into their memory.
-_STATES = re.compile(r".*/(rank\d+\.)?environments\.safetensors")
+_STATES = re.compile(rf".*/{STATES.pattern}\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,10 @@ def pull(
         into: The run's folder, which must be new; `runs/name` if not given.
         revision: A branch, tag or commit.
         root: Where runs are.
-        trust: Take environments that are Python factories or native libraries, which are called
-            when it is played or trained, and states of environments, with which it goes on
-            exactly. Without them a resumed run begins new episodes.
+        trust: Trust the run from now on. Take all of its settings, such as an environment that is
+            a Python factory or a native library, which is called when it is played or trained,
+            and states of environments, with which it goes on exactly. Without them a resumed run
+            begins new episodes.
         max_bytes: The most that may be downloaded.
         token: Of the Hub; by default that of `HF_TOKEN` or `hf auth login`.
 
@@ -103,11 +105,13 @@ def _fill(place: Place, folder: Path, trust: bool, most: int) -> tuple[str, ...]
         place,
         folder,
         wanted=lambda name: trust or not _STATES.fullmatch(name),
-        trust_env=trust,
+        trust=trust,
         most=most,
     )
     (folder / ORIGIN).write_bytes(values.dump({"place": place.name, "commit": place.commit}))
     Run(folder).mark("pulled")
+    if trust:
+        Run(folder).trust()
     return left
 
 
@@ -116,10 +120,20 @@ def fetch(
     folder: Path,
     *,
     wanted: Callable[[str], bool],
-    trust_env: bool,
+    trust: bool,
     most: int,
+    given: bool = False,
 ) -> tuple[str, ...]:
-    """Fill an empty folder with the wanted files of a run, verified; what was left out."""
+    """Fill an empty folder with the wanted files of a run, verified; what was left out.
+
+    Args:
+        place: Where the run is shared.
+        folder: The folder to fill.
+        wanted: Called with a file's name: whether to take it.
+        trust: Take settings that are more than data.
+        most: The most bytes to download.
+        given: Whether the caller makes the environment.
+    """
     with place.session():
         sizes = place.sizes()
         check_names(place.name, sizes)
@@ -133,7 +147,7 @@ def fetch(
         for name in names:
             _take(place, name, sizes[name], sums[name], folder / name)
             if name == CONFIG:
-                _check_settings(place.name, (folder / name).read_bytes(), trust_env)
+                _check_settings(place.name, (folder / name).read_bytes(), trust, given)
     load_object(place.name, RUN, (folder / RUN).read_bytes())
     left = tuple(sorted(sums.keys() - set(names)))
     for checkpoint in sorted({Path(name).parent for name in names if name.endswith(ENDING)}):
@@ -165,11 +179,19 @@ def _check_parts(place: str, names: dict[str, str]) -> None:
         raise RefusedError(place, "checkpoints", "there is none; this is no whole run of fugu")
 
 
-def _check_settings(place: str, text: bytes, trust_env: bool) -> None:
+def _check_settings(place: str, text: bytes, trust: bool, given: bool) -> None:
     config = load_object(place, CONFIG, text)
     check_config(place, config)
-    if not trust_env:
-        check_env(place, config)
+    if trust:
+        return
+    remedy = "If you know who made the run, trust it (--trust, in Python trust=True)"
+    env, kwargs = config.get("env", ""), config.get("env_kwargs", {})
+    if not isinstance(kwargs, dict):
+        raise RefusedError(place, CONFIG, f"env_kwargs: expected an object; got {kwargs!r:.80}")
+    try:
+        check_env(CALLED if given else env, kwargs, remedy)
+    except UntrustedError as error:
+        raise RefusedError(place, CONFIG, str(error)) from error
 
 
 def _check_checkpoint(place: str, folder: Path, checkpoint: Path, left: tuple[str, ...]) -> None:

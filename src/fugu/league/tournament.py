@@ -18,7 +18,8 @@ from fugu.league.ledger import Ledger
 from fugu.league.players import Player, Source, find_source, load_player
 from fugu.league.pool import act_for
 from fugu.league.seats import Seats
-from fugu.training.config import read_config, resolve_config
+from fugu.training.config import resolve_config
+from fugu.training.untrusted import settings_of
 from fugu.vector import Vector, make
 
 COPIES = 64
@@ -112,13 +113,14 @@ def find_game(sources: Sequence[Source], env: str | None = None) -> Game:
         UsageError: They have none.
     """
     runs = [source.run for source in sources if source.run is not None]
-    names = list(dict.fromkeys([*([env] if env else []), *(run.env for run in runs)]))
+    configs = [settings_of(run) for run in runs]
+    names = list(dict.fromkeys([*([env] if env else []), *(cfg.env for cfg in configs)]))
     if len(names) != 1:
         raise UsageError(
             f"players: given runs of {', '.join(map(repr, names)) or 'no environment'}; allowed: "
             "runs of one environment, or none with the name of one."
         )
-    cfg = read_config(runs[0].config) if runs else None
+    cfg = configs[0] if configs else None
     added = resolve_config(names[0], overrides={"league": {"enabled": True}}).env_kwargs
     return Game(
         names[0],

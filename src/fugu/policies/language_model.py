@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fugu.core.errors import MissingExtraError, UsageError
+from fugu.policies.model_files import check_config, check_weights, needs_code
 
 EXTRA = "lm"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -153,30 +154,43 @@ class LanguageModel:
 def load_language_model(path: str | Path, *, dtype: torch.dtype = torch.float32) -> LanguageModel:
     """A model and its tokenizer from a folder that `save_pretrained` wrote, or from a GGUF file.
 
+    Weights are safetensors or GGUF: nothing is unpickled. Code that a folder brings (`auto_map`) is
+    never run, and nobody is asked whether to run it.
+
     Args:
         path: Here on this machine: nothing is downloaded.
         dtype: Of the weights; those of a GGUF file are unpacked to it, and can be trained.
     """
     package = import_extra("transformers")
     place = Path(path).expanduser().resolve()
-    options: dict[str, Any] = {"local_files_only": True}
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    weights: dict[str, Any] = {"dtype": dtype}
     if place.is_file() and place.suffix == ".gguf":
         import_extra("gguf")
         options["gguf_file"], folder = place.name, place.parent
         has_tokenizer = True
     elif (place / "config.json").is_file():
+        check_weights(place)
+        weights["use_safetensors"] = True
         folder, has_tokenizer = place, any((place / name).is_file() for name in TOKENIZER_FILES)
     else:
         raise UsageError(
             f"model: given {str(path)!r}, where no model is; allowed: a folder with a config.json, "
             "as save_pretrained writes it, or a .gguf file. Nothing is downloaded: put it there."
         )
+    check_config(folder)
     try:
-        model = package.AutoModelForCausalLM.from_pretrained(str(folder), dtype=dtype, **options)
+        model = package.AutoModelForCausalLM.from_pretrained(str(folder), **weights, **options)
         tokenizer = None
         if has_tokenizer:
             tokenizer = package.AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:  # a broken file breaks its reader in many ways
+        if needs_code(folder, error):
+            raise UsageError(
+                f"model: expected a model whose code is part of transformers; got {str(path)!r}, "
+                "whose configuration names Python code of its own (auto_map), which fugu never "
+                "runs. Load it with transformers where you trust it, and give the model instead."
+            ) from None
         raise UsageError(
             f"model: given {str(path)!r}, which transformers cannot read ({_first_line(error)}); "
             "allowed: a causal language model with its weights."

@@ -25,13 +25,18 @@ import numpy as np
 
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
 from fugu.core.files import DOCUMENT, read_bytes
+from fugu.core.writing import write_whole
 from fugu.store import values
 from fugu.store.migrations import MIGRATIONS, SCHEMA, Document, Tensors, migrate
+from fugu.store.signing import is_signed, sign
 
 if TYPE_CHECKING:
     import torch
 
 STATE, CHECKSUMS, ENDING = "state.json", "checksums.json", ".safetensors"
+SIGNATURE = "signature"  # the file that says that this user's own fugu wrote the checksums
+STATES = re.compile(r"(rank\d+\.)?environments")
+"""Tensors that environments take as they are, native ones into their memory."""
 POLICY_ONLY = "policy_only"  # in a state: there is nothing but weights, and no training to resume
 _MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _NAME = re.compile(r"\w[\w.-]*")  # of a file of tensors, without its ending
@@ -73,11 +78,13 @@ def save_checkpoint(
     *,
     tensors: Mapping[str, Mapping[str, torch.Tensor | np.ndarray[Any, Any]]],
     state: Mapping[str, Any],
+    signed: bool = True,
 ) -> Path:
     """Write a checkpoint whole or not at all, and return its folder.
 
     Each entry of `tensors` becomes a file `<entry>.safetensors`. A checkpoint of that name is
-    replaced. UsageError if something cannot be written exactly; then nothing is.
+    replaced. UsageError if something cannot be written exactly; then nothing is. It is signed
+    (see `fugu.store.signing`) unless it is written for other people.
     """
     folder = Path(folder).absolute()
     files = {f"{name}{ENDING}": _pack(name, group) for name, group in tensors.items()}
@@ -85,6 +92,8 @@ def save_checkpoint(
     files[STATE] = values.dump(document)
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     files[CHECKSUMS] = values.dump(sums)
+    if signed and (signature := sign("checkpoint", files[CHECKSUMS])) is not None:
+        files[SIGNATURE] = signature.encode()
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = folder.with_name(f".{folder.name}.new-{secrets.token_hex(4)}")
     fresh.mkdir()
@@ -131,6 +140,24 @@ def verify_checkpoint(folder: Path) -> None:
     """Raise CheckpointError if `load_checkpoint` would refuse this one for its bytes or schema."""
     place = _place(folder)
     _current(place, _verified(place, None)[STATE], {})
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether this user's own fugu wrote or trusted the checkpoint as it is now."""
+    try:
+        place = _place(folder)
+        signature = read_bytes(place / SIGNATURE).decode("ascii", "replace")
+        return is_signed("checkpoint", read_bytes(place / CHECKSUMS), signature)
+    except (OSError, CheckpointError):
+        return False
+
+
+def trust_checkpoint(folder: Path) -> None:
+    """Sign a checkpoint that somebody else wrote."""
+    place = _place(folder)
+    signature = sign("checkpoint", read_bytes(place / CHECKSUMS))
+    if signature is not None:
+        write_whole(place / SIGNATURE, signature)
 
 
 @contextlib.contextmanager

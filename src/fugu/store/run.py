@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import logging
@@ -26,9 +27,11 @@ from fugu.store.checkpoint import (
     read_state,
     replaced,
     save_checkpoint,
+    trust_checkpoint,
     verify_checkpoint,
 )
 from fugu.store.finding import find_run, is_run
+from fugu.store.signing import canonical, is_signed, sign
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fugu.store")
 
+SIGNATURE = "signature.json"  # who wrote the settings; see `fugu.store.signing`
 _STEP = re.compile(r"\.?(step_(\d{1,18}))(\.old)?")
 _LATEST = 2**35  # seconds since 1970, to the year 3058: no clock shows more
 
@@ -175,6 +179,35 @@ class Run:
                     "Begin a new run for other settings."
                 )
         _write(self.folder / "config.json", config)
+        self.sign(self.config)
+
+    def sign(self, settings: Mapping[str, Any]) -> None:
+        """Record that these settings of the run are this user's own, beside others of it."""
+        signature = sign("settings", canonical(settings))
+        if signature is not None:
+            known = [each for each in self._signatures() if each != signature][-15:]
+            _write(self.folder / SIGNATURE, {"settings": [*known, signature]})
+
+    def is_own(self, settings: Mapping[str, Any] | None = None) -> bool:
+        """Return whether this user wrote or trusted the settings, by default `config`."""
+        content = canonical(self.config if settings is None else settings)
+        return any(is_signed("settings", content, each) for each in self._signatures())
+
+    def _signatures(self) -> Sequence[Any]:
+        """Those of settings; a search has some of its own before it has those of its winner."""
+        found = _read(self.folder / SIGNATURE).get("settings")
+        return found[:16] if isinstance(found, list) else []
+
+    def trust(self) -> None:
+        """Take its settings and its checkpoints, whoever wrote them, for this user's own.
+
+        A folder that cannot be written stays as it is.
+        """
+        with contextlib.suppress(OSError):
+            self.sign(self.config)
+        for path in self.checkpoints():
+            with contextlib.suppress(OSError, CheckpointError):  # a broken one stays a stranger's
+                trust_checkpoint(path)
 
     def mark(self, status: str) -> None:
         """Say how it stands: running, finished, stopped or failed."""

@@ -17,6 +17,7 @@ from fugu.core.config import Tree, to_tree
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk, write_whole
 from fugu.store.run import Run
+from fugu.store.signing import sign
 from fugu.sweep.conductor import Conductor
 from fugu.sweep.plan import Plan, SearchConfig
 from fugu.sweep.ray_trials import ray_launcher
@@ -26,6 +27,7 @@ from fugu.sweep.showing import View
 from fugu.sweep.space import make_space
 from fugu.sweep.storage import (
     JOURNAL,
+    check_signed,
     create_study,
     full_disk_advice,
     load_study,
@@ -144,17 +146,18 @@ def begin_sweep(plan: Plan, place: Place) -> SweepResult:
     return _run(plan, study, storage, folder, place)
 
 
-def resume_sweep(given: str, place: Place) -> SweepResult:
+def resume_sweep(given: str, place: Place, *, trust: bool = False) -> SweepResult:
     """Go on with a sweep, after a stop or a kill, or beside others that run it.
 
     Args:
         given: Its name, its folder, or "latest".
         place: Where it runs from now on. A storage need not be given again, unless its URL has a
             password, or the sweep was begun on another machine.
+        trust: Trust the sweep from now on, whoever began it: its trials run what its settings name.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     folder, name = _find(given, place)
-    url = place.storage or _read_place(folder).get("storage")
+    url = place.storage or _own_storage(folder, trust)
     if url is None and not (folder / JOURNAL).exists():
         raise UsageError(
             f"resume: given {given!r}, whose folder has no {JOURNAL}; allowed: with the storage "
@@ -162,7 +165,7 @@ def resume_sweep(given: str, place: Place) -> SweepResult:
         )
     folder.mkdir(parents=True, exist_ok=True)
     storage = open_storage(folder, url)
-    study, plan = load_study(storage, name)
+    study, plan = load_study(storage, name, trust=trust)
     _write_place(folder, name, url)
     return _run(plan, study, storage, folder, place)
 
@@ -229,4 +232,15 @@ def _write_place(folder: Path, name: str, url: str | None) -> None:
     if path.exists():
         return
     kept = url if url is None or not re.search(r"://[^/@]*:[^/@]*@", url) else None
-    write_whole(path, json.dumps({"name": name, "storage": kept}) + "\n")
+    signature = None if kept is None else sign("storage", kept.encode())
+    told = {"name": name, "storage": kept, "signature": signature}
+    write_whole(path, json.dumps(told) + "\n")
+
+
+def _own_storage(folder: Path, trust: bool) -> str | None:
+    """The URL of a sweep's database, which is not opened if somebody else wrote it there."""
+    told = _read_place(folder)
+    url = told.get("storage")
+    if url is not None and not trust:
+        check_signed(folder.name, "storage", str(url), [told.get("signature")])
+    return url

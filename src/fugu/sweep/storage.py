@@ -16,10 +16,13 @@ from optuna.study import Study, StudyDirection
 
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
+from fugu.envs.untrusted import UntrustedError
+from fugu.store.signing import Kind, is_signed, sign
 from fugu.sweep.plan import Plan
 
 JOURNAL = "journal.log"
 PLAN = "fugu_plan"  # the attribute of a study that holds what the sweep is
+SIGNATURES = "fugu_signatures"  # of the plan, by the users who began or trusted the sweep
 
 
 def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
@@ -106,14 +109,21 @@ def create_study(storage: BaseStorage, plan: Plan) -> Study:
         warnings.simplefilter("ignore")
         study.set_metric_names([plan.search.metric, plan.search.cost])
     study.set_user_attr(PLAN, plan.to_json())
+    _sign(study)
     return study
 
 
-def load_study(storage: BaseStorage, name: str) -> tuple[Study, Plan]:
+def load_study(storage: BaseStorage, name: str, *, trust: bool = False) -> tuple[Study, Plan]:
     """The study of that name, and its plan.
+
+    Args:
+        storage: Where it is kept.
+        name: Of the study.
+        trust: Take the plan from now on, whoever wrote it: trials run what its settings name.
 
     Raises:
         UsageError: There is none, or it is no sweep of ours.
+        UntrustedError: Somebody else wrote the plan.
     """
     try:
         study = optuna.load_study(study_name=name, storage=storage)
@@ -127,4 +137,28 @@ def load_study(storage: BaseStorage, name: str) -> tuple[Study, Plan]:
             f"resume: given {name!r}, a study that fugu sweep did not begin, or that was killed "
             "before it had; allowed: one that it did. Begin a new one by another name."
         )
+    if trust:
+        _sign(study)
+    else:
+        check_signed(name, "sweep", study.user_attrs[PLAN], study.user_attrs.get(SIGNATURES))
     return study, Plan.from_json(study.user_attrs[PLAN])
+
+
+def check_signed(name: str, kind: Kind, content: str, signatures: object) -> None:
+    """Raise UntrustedError unless one of the signatures is this user's own."""
+    given = signatures if isinstance(signatures, list) else []
+    if not any(is_signed(kind, content.encode(), each) for each in given):
+        raise UntrustedError(
+            f"resume: expected a sweep that was begun here; got {name!r}, which somebody else, or "
+            "you on another machine, may have begun. Its trials run what its settings name. If "
+            "you know who began it, trust it once: fugu sweep --resume NAME --trust."
+        )
+
+
+def _sign(study: Study) -> None:
+    """Add this user's signature to those of the plan."""
+    own = sign("sweep", study.user_attrs[PLAN].encode())
+    others = study.user_attrs.get(SIGNATURES)
+    known = others if isinstance(others, list) else []
+    if own is not None and own not in known:
+        study.set_user_attr(SIGNATURES, [*known, own])

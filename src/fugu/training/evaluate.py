@@ -19,11 +19,12 @@ from fugu.policies.config import PolicyEngine
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.checkpoint import load_checkpoint, refuses_misfits
 from fugu.store.run import Run
-from fugu.training.config import Config, read_config
+from fugu.training.config import Config
 from fugu.training.engines import policy_factory
 from fugu.training.episode_quota import Episode, EpisodeQuota, mean_stats
 from fugu.training.forwards import make_forward
 from fugu.training.parts import Parts, PolicyFactory
+from fugu.training.untrusted import settings_of
 from fugu.vector import Batch, Vector, make
 
 EVALUATION = 0x6576  # the branch of the seed tree
@@ -173,7 +174,8 @@ def load_groups(
     path = checkpoint or run.latest()
     if path is None:
         raise UsageError(f"run: given {run.name!r}, which has no checkpoint yet.")
-    cfg, parts = read_config(run.config), parts or Parts()
+    parts = parts or Parts()
+    cfg = settings_of(run, parts)
     tensors, factory = load_checkpoint(path).tensors, policy_factory(cfg, parts)
     found = []
     options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
@@ -210,6 +212,7 @@ def evaluate(
     env: Callable[..., Any] | None = None,
     policy_factory: PolicyFactory | None = None,
     max_episode_steps: int = MAX_EPISODE_STEPS,
+    trust: bool = False,
 ) -> Evaluation:
     """Play episodes with a run's policies.
 
@@ -228,11 +231,12 @@ def evaluate(
         policy_factory: As of `train`, if it was given there.
         max_episode_steps: Steps of the environment after which an episode that does not end is
             counted as truncated; `Evaluation.cut_off` says how many were.
+        trust: Trust the run from now on, whoever trained it: its settings may name code to run.
     """
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")
     found = run if isinstance(run, Run) else Run.open(run, root)
-    parts = Parts(env, policy_factory or make_policy)
+    parts = Parts(env, policy_factory or make_policy, trust=trust)
     cfg, policies = load_policies(found, found.best() if best else None, parts)
     options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     with make(parts.env_of(cfg.env), min(COPIES, episodes), **options) as vec:

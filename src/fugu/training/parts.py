@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 
 from fugu.core.errors import UsageError
 from fugu.core.ranks import ALONE, Ranks
+from fugu.envs.untrusted import CALLED
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 from fugu.policies.recalling import recalling
 
 PolicyFactory: TypeAlias = Callable[..., Policy]
-NAMELESS = "<called>"  # the env of a run whose factory nobody can import
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,13 @@ class Parts:
         policy: Makes the policy of a group of agents, called with the group and the policy's
             settings (and the number of critics, where there are several).
         ranks: The processes that train together.
+        trust: Whether the user trusts the run, whoever wrote it (see `fugu.training.untrusted`).
     """
 
     env: Callable[..., Any] | None = None
     policy: PolicyFactory = make_policy
     ranks: Ranks = ALONE
+    trust: bool = False
 
     def factory(self, cfg: PolicyConfig) -> PolicyFactory:
         """What makes the policies of a run with these settings."""
@@ -46,7 +48,7 @@ class Parts:
 
     def env_of(self, name: str) -> str | Callable[..., Any]:
         """What to give to `fugu.make`, for a run whose settings say `name`."""
-        if self.env is None and name == NAMELESS:
+        if self.env is None and name == CALLED:
             raise UsageError(
                 "env: given a run that was trained on something to call, which no file can hold; "
                 "allowed: the same once more, as in fugu.resume(run, env=...)."
@@ -64,6 +66,6 @@ def name_of(env: str | Callable[..., Any]) -> str:
         return env
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "")
     if not module or module == "__main__" or "." in name:
-        return NAMELESS
+        return CALLED
     found = getattr(importlib.import_module(module), name, None)
-    return f"{module}:{name}" if found is env else NAMELESS
+    return f"{module}:{name}" if found is env else CALLED

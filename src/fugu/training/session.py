@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fugu.core.config import Tree, merge, plain_tree
+from fugu.core.config import Tree, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
 from fugu.data.recording import Recorder
 from fugu.policies.policy import make_policy
-from fugu.store.checkpoint import POLICY_ONLY, Checkpoint, load_checkpoint, refuses_misfits
+from fugu.store.checkpoint import (
+    POLICY_ONLY,
+    STATES,
+    Checkpoint,
+    is_own,
+    load_checkpoint,
+    refuses_misfits,
+)
 from fugu.store.run import Run
 from fugu.track.combine import CombinedSink
 from fugu.track.dashboard import Dashboard
@@ -25,7 +34,7 @@ from fugu.training.auto.record import is_unfinished
 from fugu.training.auto.search import TrainMember
 from fugu.training.auto.start import resume_auto, train_auto
 from fugu.training.collect import Collector
-from fugu.training.config import Config, read_config, resolve_config
+from fugu.training.config import Config, resolve_config
 from fugu.training.distributed import joined
 from fugu.training.evaluate import COPIES, engine_of, play
 from fugu.training.parts import Parts, PolicyFactory, name_of
@@ -34,6 +43,7 @@ from fugu.training.programs import ProgramRecorder
 from fugu.training.result import Callback as Callback
 from fugu.training.result import Result as Result
 from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_signals
+from fugu.training.untrusted import settings_of
 from fugu.vector import Vector, make
 
 log = logging.getLogger("fugu")
@@ -119,6 +129,7 @@ def resume(
     env: Callable[..., Any] | None = None,
     policy_factory: PolicyFactory | None = None,
     overrides: Tree | None = None,
+    trust: bool = False,
 ) -> Result:
     """Go on with a run from its last checkpoint, exactly as it would have gone on.
 
@@ -130,18 +141,20 @@ def resume(
         env: What the run was trained on, if that was something to call.
         policy_factory: As of `train`, if it was given there.
         overrides: Settings to change, such as a larger `train.total_steps`.
+        trust: Trust the run from now on, whoever trained it: its settings may name code to run.
     """
     with joined() as ranks:
         found = None
         if not ranks.rank:
             found = run if isinstance(run, Run) else Run.open(run, root)
-        parts = Parts(env, policy_factory or make_policy, ranks)
+        parts = Parts(env, policy_factory or make_policy, ranks, trust)
         shown = show and not ranks.rank
         if found is not None and ranks.size == 1 and is_unfinished(found):
             trainer = _member_trainer(parts, shown, tuple(callbacks))
             return resume_auto(found, parts, trainer, overrides or {}, shown)
-        tree = ranks.share({} if found is None else found.config)
-        cfg = read_config(merge(tree, overrides or {}))
+        own = None if found is None else settings_of(found, parts, overrides)
+        cfg = ranks.share(own)
+        assert cfg is not None
         return Session(cfg, found, shown, tuple(callbacks), parts, resumes=True).run()
 
 
@@ -426,7 +439,8 @@ class Session:
         self._run.prune(self.cfg.run.keep)
 
     def _restore(self, trainer: Trainer) -> int:
-        state = trainer.restore(None if self._run is None else _resumable(self._run))
+        trust = self._parts.trust
+        state = trainer.restore(None if self._run is None else _resumable(self._run, trust))
         with refuses_misfits("this run"):
             self._recent = [(float(n), float(total)) for n, total in state["recent"]]
             self._examined = int(state.get("examined", 0))
@@ -456,14 +470,28 @@ class Session:
             self._run.mark(status)
 
 
-def _resumable(run: Run) -> Checkpoint:
-    """Return the last checkpoint of a run; UsageError if it cannot be resumed."""
-    found = load_checkpoint(_last(run))
+def _resumable(run: Run, trust: bool) -> Checkpoint:
+    """Return the last checkpoint of a run; UsageError if it cannot be resumed.
+
+    Without states of environments if somebody else wrote them: native ones go into memory as they
+    are.
+    """
+    path = _last(run)
+    found = load_checkpoint(path)
+    states = {name for name in found.tensors if STATES.fullmatch(name)}
+    if states and not trust and not is_own(path):
+        log.warning(
+            "new episodes begin: the states of environments in %s were not written here. If you "
+            "know who wrote them, use --trust (in Python trust=True).",
+            path,
+        )
+        tensors = {name: found.tensors[name] for name in found.tensors if name not in states}
+        found = replace(found, tensors=tensors)
     if found.state.get(POLICY_ONLY):
         raise UsageError(
             f"resume: {run.name!r} holds a policy only, without the optimizer and the experience "
             "that resuming needs. Start a new run from it: "
-            f"fugu train {run.env} --init-from {run.folder}"
+            f"fugu train {shlex.quote(run.env)} --init-from {shlex.quote(str(run.folder))}"
         )
     return found
 

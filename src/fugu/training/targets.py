@@ -49,12 +49,13 @@ def evaluate_targets(
     seed: int = 0,
     env: Callable[..., Any] | None = None,
     max_episode_steps: int = MAX_EPISODE_STEPS,
+    trust: bool = False,
 ) -> list[Achievement]:
     """Play episodes with each target in turn, the same episodes for all; see `evaluate`."""
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")
     found = run if isinstance(run, Run) else Run.open(run, root)
-    parts = Parts(env)
+    parts = Parts(env, trust=trust)
     cfg, policies = load_policies(found, found.best() if best else None, parts)
     achieved = []
     options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}

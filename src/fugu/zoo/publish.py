@@ -11,10 +11,12 @@ from typing import Any
 
 from fugu.core.errors import UsageError
 from fugu.hub.contents import CHECKSUMS, CONFIG, RUN, dump_checksums, sha256_of
-from fugu.hub.settings import check_env, shared_config
+from fugu.hub.settings import shared_config
 from fugu.store import values
 from fugu.store.checkpoint import POLICY_ONLY, load_checkpoint, save_checkpoint
 from fugu.store.run import Run
+from fugu.training.config import read_config
+from fugu.training.untrusted import check_settings
 from fugu.zoo.index import INDEX, ZooPolicy, read_index, write_index
 
 MOST_BYTES = 512 << 10  # size of a policy in the zoo
@@ -39,12 +41,12 @@ def save_policy(run: Run, folder: Path) -> Path:
         raise UsageError(f"run: {run.name!r} has no checkpoint. Train it first.")
     loaded = load_checkpoint(checkpoint)
     config = shared_config(run.config)
-    check_env(str(run.folder), config)
+    check_settings(read_config(config), "The zoo has no policies that need trust.")
     step = int(loaded.state["step"])
     weights = {name: group for name, group in loaded.tensors.items() if name.startswith("policy_")}
     folder.mkdir(parents=True)
     kept = {"step": step, "score": loaded.state.get("score"), POLICY_ONLY: True}
-    save_checkpoint(Run(folder).checkpoint_path(step), tensors=weights, state=kept)
+    save_checkpoint(Run(folder).checkpoint_path(step), tensors=weights, state=kept, signed=False)
     (folder / CONFIG).write_bytes(values.dump(config))
     (folder / RUN).write_bytes(values.dump({"env": run.env, "created": run.created}))
     (folder / CHECKSUMS).write_bytes(dump_checksums(_files_of(folder)))

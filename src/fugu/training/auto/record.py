@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from fugu.store.run import Run
 from fugu.training.auto.members import Candidate
 
 FILE = "auto.json"
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,27 @@ def read_record(run: Run) -> SearchRecord | None:
             Rung(entry["steps"], entry["trained"], entry["returns"], tuple(entry["kept"]))
             for entry in tree.pop("rungs")
         )
-        return SearchRecord(members=members, rungs=rungs, **tree)
+        record = SearchRecord(members=members, rungs=rungs, **tree)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: it is not the record of a search: {error!r}.") from None
+    _check_names(path, record)
+    return record
+
+
+def _check_names(path: Path, record: SearchRecord) -> None:
+    """Raise UsageError unless members are named as `make_members` names them.
+
+    Their names are those of folders, which a search also deletes.
+    """
+    known = [member.name for member in record.members]
+    used = [name for rung in record.rungs for name in rung.kept]
+    used += [] if record.winner is None else [record.winner]
+    for name in known:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(f"{path}: expected a member's name; got {name!r:.80}. Restore it.")
+    for name in used:
+        if name not in known:
+            raise UsageError(f"{path}: expected one of {known}; got {name!r:.80}. Restore it.")
 
 
 def base_settings(run: Run) -> Tree:

@@ -16,7 +16,7 @@ from fugu.core.config import plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
 from fugu.store.checkpoint import read_state
-from fugu.store.run import Run
+from fugu.store.run import SIGNATURE, Run
 from fugu.training.auto.members import (
     DEFAULTS,
     Candidate,
@@ -49,7 +49,8 @@ EPISODES = 32  # greedy episodes that both finalists play
 EVALUATION_SHARE = 5  # a finalist's evaluation takes at most 1/5 of the steps
 UPDATES = 4  # of the first rung, at least: so members overshoot it by a quarter at most
 FINAL = 0x6175  # the branch of the seed tree for the episodes of the finalists
-OWN_FILES = ("run.json", "status.json", "config.json")  # those that a promotion does not copy
+# Files that a promotion does not copy.
+OWN_FILES = ("run.json", "status.json", "config.json", SIGNATURE)
 
 # Trains a member by its settings, from its run if it has a checkpoint, with more callbacks, and
 # from the policies of another run if it is new.

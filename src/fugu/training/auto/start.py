@@ -12,6 +12,7 @@ from pathlib import Path
 from fugu.core.config import Tree
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
+from fugu.envs.untrusted import UntrustedError
 from fugu.store.checkpoint import read_state
 from fugu.store.run import Run
 from fugu.training.auto.members import check_searchable
@@ -46,6 +47,7 @@ def train_auto(
             source = None if init_from is None else str(Run.open(init_from, folder).folder)
             record = new_record(cfg, parts, source)
             found = Run.create(folder, cfg.run.name, cfg.env)
+            found.sign(record.config)
         result = _search(found, record, parts, train_member, show)
         return result if keep else replace(result, run=None)
 
@@ -56,6 +58,13 @@ def resume_auto(
     """Resume a search that was stopped or killed before it chose."""
     record = read_record(run)
     assert record is not None
+    if not parts.trust and not run.is_own(record.config):
+        raise UntrustedError(
+            f"resume: expected a search that was started here; got {str(run.folder)!r}, which "
+            "somebody else may have written. If you know who did, use --trust (in Python "
+            "trust=True)."
+        )
+    run.sign(record.config)
     if overrides:
         raise UsageError(
             f"resume: {run.name} is a search that has not chosen yet, and its settings are fixed; "
