@@ -112,11 +112,11 @@ public:
         exchange_.done(worker, env, fault ? EnvState::Fault : EnvState::Ready);
     }
 
-    nb::tuple busy(size_t worker) {
+    nb::tuple silent(size_t worker) {
         check_worker(worker);
         int64_t env = -1;
-        const int64_t busy = exchange_.busy_ns(worker, &env);
-        return nb::make_tuple(static_cast<double>(busy) * 1e-9, env);
+        const int64_t silent = exchange_.silent_ns(worker, &env);
+        return nb::make_tuple(static_cast<double>(silent) * 1e-9, env);
     }
 
     void hold(size_t env) {
@@ -202,7 +202,7 @@ void bind_exchange(nb::module_& m) {
         .def("next", &BoundExchange::next)
         .def("serve", &BoundExchange::serve)
         .def("done", &BoundExchange::done, nb::arg(), nb::arg(), nb::arg() = false)
-        .def("busy", &BoundExchange::busy)
+        .def("silent", &BoundExchange::silent)
         .def("hold", &BoundExchange::hold)
         .def("state", &BoundExchange::state)
         .def("owner", &BoundExchange::owner)

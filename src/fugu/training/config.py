@@ -168,7 +168,9 @@ class VecConfig(CheckedConfig):
     group_size: PositiveInt = 1
     """Copies that begin each episode alike."""
     step_timeout: PositiveOrInfinite = 60.0
-    """Seconds after which a step counts as stalled, and its worker is begun anew."""
+    """Seconds without a sign of life after which a worker that has work is killed and restarted."""
+    start_timeout: PositiveOrInfinite = 120.0
+    """The same for a new worker process that has not reported yet."""
     max_restarts: NonNegativeInt = 10
     """Faults an hour that are mended so; one more ends the training."""
     ray_address: str = "auto"

@@ -254,6 +254,7 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
         ordered=cfg.train.deterministic,
         group_size=cfg.vec.group_size,
         step_timeout=cfg.vec.step_timeout,
+        start_timeout=cfg.vec.start_timeout,
         max_restarts=cfg.vec.max_restarts,
         ray_address=cfg.vec.ray_address,
         ray_cpus=cfg.vec.ray_cpus,

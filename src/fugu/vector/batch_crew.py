@@ -47,7 +47,13 @@ class BatchExchange:
     # ------------------------------------------------------------------ for the threads
 
     def serve(self, worker: int) -> None:
-        """Do what is asked of a batch until the vector closes."""
+        """Do what is asked of a batch until the vector closes, then close it."""
+        try:
+            self._serve(worker)
+        finally:
+            self._batches[worker].close()
+
+    def _serve(self, worker: int) -> None:
         first = worker * self._size
         while (job := self._jobs[worker].get()) is not None:
             self._busy_since[worker] = time.monotonic()
@@ -116,8 +122,8 @@ class BatchExchange:
         """The copies of a batch."""
         return worker * self._size, (worker + 1) * self._size
 
-    def busy(self, worker: int) -> tuple[float, int]:
-        """Seconds since a batch began what it does, and its first copy."""
+    def silent(self, worker: int) -> tuple[float, int]:
+        """Return the seconds since a batch was given what it does, and its first copy."""
         since = self._busy_since[worker]
         return (time.monotonic() - since if since else 0.0), worker * self._size
 
@@ -156,7 +162,6 @@ class BatchCrew:
 
     def __init__(self, batches: list[BatchEnv], slab: Slab) -> None:
         self.exchange = BatchExchange(batches)
-        self._batches = batches
         (rows,) = slab.rows
         for worker, batch in enumerate(batches):
             batch.bind(rows.of_envs(*self.exchange.envs_of(worker), slab.num_envs))
@@ -196,12 +201,10 @@ class BatchCrew:
         raise WorkerError("given a batch that ended by itself; that should not be: report it")
 
     def close(self) -> None:
-        """Wait for the threads and close what has come to rest."""
+        """Wait for the threads, which close their batches; one that stalls is left alone."""
         deadline = time.monotonic() + END_PATIENCE
-        for thread, batch in zip(self._threads, self._batches, strict=True):
+        for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
-            if not thread.is_alive():
-                batch.close()
 
 
 class BatchChannel:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fugu import native
+from fugu.core.closing import close_within
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import usable_cores
 from fugu.envs import suite
@@ -17,7 +18,7 @@ from fugu.envs.native_env import NativeEnv
 from fugu.envs.recipes import all_recipes, find_recipe
 from fugu.envs.resolve import resolve
 from fugu.vector.batch_crew import BatchCrew
-from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
+from fugu.vector.crews import CLOSE_SECONDS, Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import Slab
 from fugu.vector.snapshots import why_stateless
@@ -47,6 +48,7 @@ def make(
     env_kwargs: Mapping[str, Any] | None = None,
     start_method: Literal["forkserver", "spawn", "fork"] = "forkserver",
     step_timeout: float = 60.0,
+    start_timeout: float = 120.0,
     max_restarts: int = 10,
     poison: bool = False,
     resumable: bool = False,
@@ -80,7 +82,9 @@ def make(
         seed: The root of all seeds, for `reset()` without one.
         env_kwargs: Arguments of the environment.
         start_method: How processes begin.
-        step_timeout: Seconds after which an environment counts as stalled.
+        step_timeout: Seconds after which a worker that has something to do and gives no sign of
+            life counts as stalled: it is killed and restarted.
+        start_timeout: The same for a new worker process that has not reported yet.
         max_restarts: Faults an hour that are mended by a restart; one more is an error.
         poison: Spoil rows as soon as they are no longer valid, to find who still reads them.
         resumable: Let environments that are not native remember the episode under way, so that
@@ -111,7 +115,9 @@ def make(
     if make_batch is not None:
         workers = _workers(backend, num_envs, None if num_workers == "auto" else num_workers)
         _check(num_envs, workers, size, True, group_size, step_timeout, max_restarts, start_method)
-        cfg = VectorSettings(size, group_size, True, seed, step_timeout, max_restarts, poison)
+        cfg = VectorSettings(
+            size, group_size, True, seed, step_timeout, max_restarts, poison, start_timeout
+        )
         return _begin_batch(make_batch, num_envs, workers, cfg, emulation)
     emulation["resumable"] = resumable
     tuning = None
@@ -134,6 +140,8 @@ def make(
         backend, num_workers = tuning.choice.backend, tuning.choice.num_workers
     workers = _workers(backend, num_envs, num_workers)
     _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
+    if not start_timeout > 0:
+        raise UsageError(f"start_timeout: expected seconds above 0; got {start_timeout}.")
     setup = Setup(factory, emulation, step_timeout)
     chosen: str = backend
     if backend == "native" and library is None:
@@ -151,8 +159,10 @@ def make(
         workers = 1 if chosen == "serial" else workers
     first = setup.make()
     groups, stateless = first.groups, why_stateless(first)
-    first.close()
-    cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
+    close_within(first, CLOSE_SECONDS)
+    cfg = VectorSettings(
+        size, group_size, ordered, seed, step_timeout, max_restarts, poison, start_timeout
+    )
     if chosen == "ray":
         from fugu.vector.ray_cluster import RaySettings
         from fugu.vector.ray_crew import begin_on_ray

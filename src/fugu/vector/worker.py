@@ -65,12 +65,13 @@ class Worker:
         self._seeds: list[int | None] = [None] * count
         self._polled: dict[int, float] = {}  # environments to poll, and since when
         self._next_poll = 0.0
+        self._patience = min(PATIENCE, setup.step_timeout / 4)  # between two signs of life
         self._commands: dict[int, tuple[Any, ...]] = {}  # that have come, by environment
 
     def run(self) -> None:
         """Serve until the learner closes."""
         try:
-            while self.serve(1 << 30, PATIENCE) != CLOSING:
+            while self.serve(1 << 30, self._patience) != CLOSING:
                 pass
         finally:
             self.close()
@@ -142,6 +143,7 @@ class Worker:
         for number, since in list(self._polled.items()):
             env = self._envs[number - self._first]
             assert env is not None
+            self._exchange.leave(self._index)  # a sign of life before each
             try:
                 if env.poll():
                     del self._polled[number]
@@ -276,5 +278,5 @@ def _close(env: Env | None) -> None:
     if env is not None:
         try:
             env.close()
-        except Exception:
+        except (Exception, SystemExit):
             traceback.print_exc()
