@@ -45,6 +45,19 @@ class Stepper:
     @property
     def count(self) -> int: ...
 
+class FiniteCheck:
+    """The floating-point numbers of some rows."""
+
+    def add(
+        self,
+        rows: NDArray[np.uint8],
+        spans: list[tuple[int, int, int]],
+        flags: NDArray[np.bool_] | None = None,
+        more_flags: NDArray[np.bool_] | None = None,
+        /,
+    ) -> None: ...
+    def finite(self) -> bool: ...
+
 class Exchange:
     """Whose turn each environment is, in memory that the learner and its workers share."""
 
@@ -62,6 +75,7 @@ class Exchange:
         worker: int,
         steps: list[Callable[[], None] | None],
         envs: list[Any],
+        checks: list[FiniteCheck | None],
         limit: int,
         timeout: float,
         /,

@@ -173,6 +173,8 @@ class VecConfig(CheckedConfig):
     """The same for a new worker process that has not reported yet."""
     max_restarts: NonNegativeInt = 10
     """Faults an hour that are mended so; one more ends the training."""
+    check_finite: bool = True
+    """Treat a NaN or infinite reward or observation as a fault; false hands it on."""
     ray_address: str = "auto"
     """Of Ray's cluster: auto (the one that this machine is part of), local, or HOST:PORT."""
     ray_cpus: NonNegativeFloat = 1.0
@@ -264,6 +266,12 @@ class Config:
 
     def __post_init__(self) -> None:
         check_unused(self)
+
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """Arguments of `fugu.make` that decide what the environments show, to play as well."""
+        checks = {"check_finite": self.vec.check_finite}
+        return {"env_kwargs": self.env_kwargs, **checks, **self.train.emulation}
 
 
 @dataclass(frozen=True)

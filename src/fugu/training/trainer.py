@@ -245,10 +245,10 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
     if not cfg.env:
         raise UsageError("env: given nothing; allowed: any name that fugu.make takes.")
     env = parts.env_of(cfg.env)
-    options = {"backend": cfg.vec.backend, "env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     return make(
         env,
         count_copies(cfg, parts),
+        backend=cfg.vec.backend,
         num_workers=cfg.vec.num_workers,
         batch_size=cfg.vec.batch_size,
         ordered=cfg.train.deterministic,
@@ -261,7 +261,7 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
         ray_resources=cfg.vec.ray_resources,
         ray_timeout=cfg.vec.ray_timeout,
         resumable=True,
-        **options,
+        **cfg.env_options,
     )
 
 

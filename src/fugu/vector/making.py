@@ -50,6 +50,7 @@ def make(
     step_timeout: float = 60.0,
     start_timeout: float = 120.0,
     max_restarts: int = 10,
+    check_finite: bool = True,
     poison: bool = False,
     resumable: bool = False,
     ray_address: str = "auto",
@@ -86,6 +87,8 @@ def make(
             life counts as stalled: it is killed and restarted.
         start_timeout: The same for a new worker process that has not reported yet.
         max_restarts: Faults an hour that are mended by a restart; one more is an error.
+        check_finite: Treat a NaN or infinite reward, cost or observation as a fault of its
+            environment. False hands it on. Environments in C are not checked.
         poison: Spoil rows as soon as they are no longer valid, to find who still reads them.
         resumable: Let environments that are not native remember the episode under way, so that
             `Vector.snapshot` and `restore` work; see `fugu.emulate`.
@@ -118,7 +121,7 @@ def make(
         cfg = VectorSettings(
             size, group_size, True, seed, step_timeout, max_restarts, poison, start_timeout
         )
-        return _begin_batch(make_batch, num_envs, workers, cfg, emulation)
+        return _begin_batch(make_batch, num_envs, workers, cfg, emulation, check_finite)
     emulation["resumable"] = resumable
     tuning = None
     if num_workers == "auto":
@@ -134,7 +137,9 @@ def make(
             env_kwargs=env_kwargs,
             start_method=start_method,
             step_timeout=step_timeout,
+            start_timeout=start_timeout,
             max_restarts=max_restarts,
+            check_finite=check_finite,
             **emulation,
         )
         backend, num_workers = tuning.choice.backend, tuning.choice.num_workers
@@ -142,7 +147,7 @@ def make(
     _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
     if not start_timeout > 0:
         raise UsageError(f"start_timeout: expected seconds above 0; got {start_timeout}.")
-    setup = Setup(factory, emulation, step_timeout)
+    setup = Setup(factory, emulation, step_timeout, check_finite)
     chosen: str = backend
     if backend == "native" and library is None:
         raise UsageError(
@@ -231,6 +236,7 @@ def _begin_batch(
     workers: int,
     cfg: VectorSettings,
     emulation: Mapping[str, Any],
+    check_finite: bool,
 ) -> Vector:
     """Each batch of the vector is one batch of copies, stepped by a thread of ours."""
     given = sorted(name for name, value in emulation.items() if value)
@@ -243,7 +249,7 @@ def _begin_batch(
     threads = max(1, workers // batches)
     made = [make_batch(cfg.batch_size, threads) for _ in range(batches)]
     slab = Slab(made[0].groups, num_envs, 0)
-    crew = BatchCrew(made, slab)
+    crew = BatchCrew(made, slab, check_finite)
     vector = Vector(slab, crew.vector_exchange(), crew, cfg, "batch")
     vector.why_stateless = "copies that step at once have no state() and set_state()."
     return vector
