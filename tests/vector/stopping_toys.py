@@ -112,4 +112,5 @@ def arrive(file: Path, moment: str) -> None:
             file.unlink()
         except FileNotFoundError:
             return  # another worker was faster
+        file.with_suffix(".failed").write_text(str(time.monotonic()))
         fail(deed)
