@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 
+#include "bind/finite.hpp"
 #include "core/exchange.hpp"
 #include "kernels/gather.hpp"
 
@@ -67,12 +68,14 @@ public:
 
     // Steps what is due, up to `limit` times, until something is out of the ordinary:
     // (event, environment, error or None). `steps[i]` is what to call for the worker's i-th
-    // environment, None if it wants more care, `envs[i]` the environment itself.
-    nb::tuple serve(size_t worker, nb::list steps, nb::list envs, size_t limit, double timeout) {
+    // environment, None if it wants more care, `envs[i]` the environment itself, `checks[i]` the
+    // FiniteCheck of what it writes, or None.
+    nb::tuple serve(size_t worker, nb::list steps, nb::list envs, nb::list checks, size_t limit,
+                    double timeout) {
         check_worker(worker);
         const size_t first = exchange_.first(worker);
         const size_t owned = exchange_.first(worker + 1) - first;
-        if (nb::len(steps) != owned || nb::len(envs) != owned)
+        if (nb::len(steps) != owned || nb::len(envs) != owned || nb::len(checks) != owned)
             throw nb::value_error("Exchange.serve: one entry for each environment of the worker");
         for (size_t n = 0; n < limit; ++n) {
             const int32_t due = next(worker, n ? 0.0 : timeout);
@@ -101,6 +104,9 @@ public:
                 throw nb::python_error();
             if (some)
                 return event(kInfos, due);
+            const nb::handle check = PyList_GET_ITEM(checks.ptr(), static_cast<Py_ssize_t>(i));
+            if (!check.is_none() && !nb::cast<const FiniteCheck&>(check).finite())
+                return event(kNotFinite, due);
             exchange_.done(worker, static_cast<size_t>(due), EnvState::Ready);
         }
         return event(kDone, -1);
@@ -112,11 +118,11 @@ public:
         exchange_.done(worker, env, fault ? EnvState::Fault : EnvState::Ready);
     }
 
-    nb::tuple busy(size_t worker) {
+    nb::tuple silent(size_t worker) {
         check_worker(worker);
         int64_t env = -1;
-        const int64_t busy = exchange_.busy_ns(worker, &env);
-        return nb::make_tuple(static_cast<double>(busy) * 1e-9, env);
+        const int64_t silent = exchange_.silent_ns(worker, &env);
+        return nb::make_tuple(static_cast<double>(silent) * 1e-9, env);
     }
 
     void hold(size_t env) {
@@ -144,7 +150,7 @@ public:
     void close() { exchange_.close(); }
 
 private:
-    enum Event { kDone, kTimeout, kClosing, kCommand, kOdd, kError, kInfos };
+    enum Event { kDone, kTimeout, kClosing, kCommand, kOdd, kError, kInfos, kNotFinite };
 
     static nb::tuple event(Event what, int32_t env) {
         return nb::make_tuple(static_cast<int>(what), env, nb::none());
@@ -202,7 +208,7 @@ void bind_exchange(nb::module_& m) {
         .def("next", &BoundExchange::next)
         .def("serve", &BoundExchange::serve)
         .def("done", &BoundExchange::done, nb::arg(), nb::arg(), nb::arg() = false)
-        .def("busy", &BoundExchange::busy)
+        .def("silent", &BoundExchange::silent)
         .def("hold", &BoundExchange::hold)
         .def("state", &BoundExchange::state)
         .def("owner", &BoundExchange::owner)

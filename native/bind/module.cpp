@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bind/exchange.hpp"
+#include "bind/finite.hpp"
 #include "bind/kernels.hpp"
 #include "bind/learner.hpp"
 #include "bind/nets.hpp"
@@ -48,6 +49,7 @@ NB_MODULE(_native, m) {
     m.def("time_memcpy", &time_memcpy, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(),
           "Seconds of one bare memcpy.");
     fugu::bind_packer(m);
+    fugu::bind_finite(m);
     fugu::bind_exchange(m);
     fugu::bind_kernels(m);
     fugu::bind_nets(m);

@@ -260,7 +260,7 @@ public:
 
     // ------------------------------------------------------------------ as of an exchange
 
-    nb::tuple busy(size_t worker) const {
+    nb::tuple silent(size_t worker) const {
         // The caller knows when it is busy; threads come first.
         return nb::make_tuple(worker < threads_ ? pool_.busy(worker) : 0.0, -1);
     }
@@ -369,7 +369,7 @@ void bind_pool(nb::module_& m) {
         .def("load", &BoundPool::load, array, array)
         .def("draw", &BoundPool::draw)
         .def("picture", &BoundPool::picture, nb::arg(), array)
-        .def("busy", &BoundPool::busy)
+        .def("silent", &BoundPool::silent)
         .def("faults", &BoundPool::faults)
         .def("mail", &BoundPool::mail)
         .def("send_mail", &BoundPool::send_mail)

@@ -5,6 +5,7 @@
 // of environments; a kill at any moment leaves every state meaningful.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +43,7 @@ public:
         std::atomic<uint32_t> waiting;
         std::atomic<uint32_t> current; // the environment it is in, plus one
         std::atomic<uint32_t> mail;    // 1: there is some; 2: it waits for the learner to read it
-        std::atomic<int64_t> since;    // when it went in, by now_ns
+        std::atomic<int64_t> alive;    // its last sign of life, by now_ns
     };
 
     static size_t bytes(size_t workers, size_t envs) {
@@ -54,7 +55,8 @@ public:
         : workers_(workers), envs_(envs), learner_(static_cast<Learner*>(memory)),
           worker_(reinterpret_cast<Worker*>(learner_ + 1)),
           state_(reinterpret_cast<std::atomic<uint32_t>*>(worker_ + workers)),
-          ticket_(reinterpret_cast<std::atomic<uint32_t>*>(state_ + envs)), spin_(spin_ns) {}
+          ticket_(reinterpret_cast<std::atomic<uint32_t>*>(state_ + envs)), spin_(spin_ns),
+          posted_(envs) {}
 
     size_t first(size_t worker) const {
         const size_t share = envs_ / workers_, more = envs_ % workers_;
@@ -76,8 +78,11 @@ public:
     // Hands environments over to their workers, one bell a worker.
     void post(const int64_t* ids, size_t count, EnvState what) {
         size_t last = workers_;
-        for (size_t i = 0; i < count; ++i)
+        const int64_t now = now_ns();
+        for (size_t i = 0; i < count; ++i) {
+            posted_[static_cast<size_t>(ids[i])] = now;
             state_[ids[i]].store(static_cast<uint32_t>(what), std::memory_order_release);
+        }
         for (size_t i = 0; i < count; ++i) {
             const size_t w = owner(static_cast<size_t>(ids[i]));
             if (w != last)
@@ -165,11 +170,19 @@ public:
     // An environment is the learner's, to be sent another time.
     void hold(size_t env) { set(env, EnvState::Idle); }
 
-    // How long a worker has been inside one environment; 0 if it is in none.
-    int64_t busy_ns(size_t worker, int64_t* env) const {
-        const uint32_t current = worker_[worker].current.load(std::memory_order_acquire);
-        *env = static_cast<int64_t>(current) - 1;
-        return current ? now_ns() - worker_[worker].since.load(std::memory_order_relaxed) : 0;
+    // How long a worker has given no sign of life although it has something to do, whether it has
+    // begun that or not; 0 if it has nothing to do. `env` is the environment it is in, or -1.
+    int64_t silent_ns(size_t worker, int64_t* env) const {
+        const int64_t now = now_ns();
+        int64_t since = now; // when the oldest of what it has to do was posted
+        for (size_t e = first(worker); e < first(worker + 1); ++e)
+            if (const EnvState s = state(e);
+                s == EnvState::Step || s == EnvState::Command || s == EnvState::Work)
+                since = std::min(since, posted_[e]);
+        const Worker& w = worker_[worker];
+        *env = static_cast<int64_t>(w.current.load(std::memory_order_acquire)) - 1;
+        return std::max<int64_t>(
+            now - std::max(since, w.alive.load(std::memory_order_relaxed)), 0);
     }
 
     // After a worker's death: its side as for a new one, which is due to step what the old one
@@ -179,6 +192,7 @@ public:
             if (state(e) == EnvState::Work || state(e) == EnvState::Command)
                 set(e, EnvState::Step);
         worker_[worker].current.store(0);
+        worker_[worker].alive.store(0);
         worker_[worker].waiting.store(0);
         worker_[worker].mail.store(0);
     }
@@ -196,8 +210,10 @@ public:
     int32_t next(size_t worker, int64_t timeout_ns) {
         Worker& w = worker_[worker];
         const size_t begin = first(worker), end = first(worker + 1);
-        const int64_t start = now_ns();
-        for (;;) {
+        int64_t now = now_ns();
+        const int64_t limit = now + timeout_ns;
+        for (;; now = now_ns()) {
+            w.alive.store(now, std::memory_order_relaxed);
             const uint32_t seen = w.bell.load(std::memory_order_seq_cst);
             if (learner_->closing.load(std::memory_order_acquire))
                 return kClosing;
@@ -208,29 +224,27 @@ public:
                 const EnvState s = state(e);
                 if (s == EnvState::Step || s == EnvState::Command) {
                     set(e, EnvState::Work);
-                    enter(worker, e);
+                    w.current.store(static_cast<uint32_t>(e) + 1, std::memory_order_release);
                     const auto env = static_cast<int32_t>(e);
                     return s == EnvState::Step ? env : kCommand - env;
                 }
             }
-            const int64_t left = timeout_ns - (now_ns() - start);
-            if (left <= 0)
+            if (now >= limit)
                 return kTimeout;
             if (spin(w.bell, seen + 1))
                 continue;
             w.waiting.store(1, std::memory_order_seq_cst);
             if (w.bell.load(std::memory_order_seq_cst) == seen)
-                block(w.bell, seen, left);
+                block(w.bell, seen, limit - now);
             w.waiting.store(0, std::memory_order_seq_cst);
         }
     }
 
-    void enter(size_t worker, size_t env) {
-        worker_[worker].since.store(now_ns(), std::memory_order_relaxed);
-        worker_[worker].current.store(static_cast<uint32_t>(env) + 1, std::memory_order_release);
+    // A sign of life of a worker that is in no environment now.
+    void leave(size_t worker) {
+        worker_[worker].alive.store(now_ns(), std::memory_order_relaxed);
+        worker_[worker].current.store(0, std::memory_order_release);
     }
-
-    void leave(size_t worker) { worker_[worker].current.store(0, std::memory_order_release); }
 
     // The environment's rows are written (or it failed): it is the learner's again.
     void done(size_t worker, size_t env, EnvState how) {
@@ -278,6 +292,7 @@ private:
     SpinBudget spin_;
     size_t cursor_ = 0;         // a worker's place in its range, so that each gets its turn
     std::vector<size_t> found_; // the learner's scratch
+    std::vector<int64_t> posted_; // the learner's: when it handed each environment over, by now_ns
 };
 
 } // namespace fugu

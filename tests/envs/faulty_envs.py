@@ -305,7 +305,7 @@ FAULTS: list[tuple[type[Walk], str, str, str]] = [
     (JustOutOfBounds, "bounds", "warn", "'body/position': given 1.0000001"),
     (OutOfRange, "bounds", "fail", "'gear': given 3; allowed: an integer from 0 to 2"),
     (NanObservation, "finite", "fail", "'body/position': nan at index [1]"),
-    (InfiniteObservation, "finite", "warn", "'speed': "),
+    (InfiniteObservation, "finite", "fail", "'speed': "),
     (NanReward, "rewards", "fail", "given nan"),
     (HugeReward, "rewards", "fail", "given 1e+300"),
     (ArrayReward, "rewards", "fail", "float64 array of shape (1,)"),

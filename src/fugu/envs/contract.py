@@ -198,6 +198,10 @@ class Env(Closing):
         """Go back to a `state()`."""
         raise NotImplementedError("set_state(state: bytes) -> None")
 
+    def where(self) -> str:
+        """Say which episode and step this is, for errors; empty if it does not know."""
+        return ""
+
     def _only_group(self) -> AgentGroup:
         if len(self.groups) == 1:
             return self.groups[0]

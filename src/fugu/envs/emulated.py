@@ -329,10 +329,12 @@ class EmulatedEnv(Env):
         """Tell, on an error's way out, where it came from."""
         if self._taken is not None and call == "step":
             del self._taken[-self._action_bytes :]  # an action that was refused is no step
-        error.add_note(
-            f"in {call} of {self.source} (seed {self._seed}, episode {max(self._episode, 0)}, "
-            f"step {self._steps})"
-        )
+        error.add_note(f"in {call} of {EmulatedEnv.where(self)}")
+
+    def where(self) -> str:
+        """Say which environment, seed, episode and step this is, for errors."""
+        episode = max(self._episode, 0)
+        return f"{self.source} (seed {self._seed}, episode {episode}, step {self._steps})"
 
 
 def _reloads_when_seeded(source: Any) -> bool:

@@ -106,6 +106,12 @@ class GymnasiumEnv(EmulatedEnv):
             self._note(error, "step")
             raise
 
+    def where(self) -> str:
+        """Say which environment, seed, episode and step this is, for errors."""
+        if self._stepper is not None:
+            self._steps = self._one_stats.length + self._stepper.count
+        return super().where()
+
     def _note(self, error: Exception, call: str) -> None:
         if self._stepper is not None and call == "step":
             self._steps = self._one_stats.length + self._stepper.count + 1

@@ -17,8 +17,7 @@ STEPS, COPIES = 512, 8
 def observe(trained: Trained, steps: int = STEPS, copies: int = COPIES) -> NDArray[Any]:
     """What the policy's agents see while the run's policies play: rows `[steps, agents, size]`."""
     cfg, found = trained.cfg, []
-    options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
-    with make(trained.env, copies, backend="serial", **options) as vec:
+    with make(trained.env, copies, backend="serial", **cfg.env_options) as vec:
         place = [group.name for group in vec.groups].index(trained.group.name)
         players = Players(trained.everyone, vec, 0, greedy=False)
         vec.async_reset(0)

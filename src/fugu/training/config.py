@@ -168,9 +168,13 @@ class VecConfig(CheckedConfig):
     group_size: PositiveInt = 1
     """Copies that begin each episode alike."""
     step_timeout: PositiveOrInfinite = 60.0
-    """Seconds after which a step counts as stalled, and its worker is begun anew."""
+    """Seconds without a sign of life after which a worker that has work is killed and restarted."""
+    start_timeout: PositiveOrInfinite = 120.0
+    """The same for a new worker process that has not reported yet."""
     max_restarts: NonNegativeInt = 10
     """Faults an hour that are mended so; one more ends the training."""
+    check_finite: bool = True
+    """Treat a NaN or infinite reward or observation as a fault; false hands it on."""
     ray_address: str = "auto"
     """Of Ray's cluster: auto (the one that this machine is part of), local, or HOST:PORT."""
     ray_cpus: NonNegativeFloat = 1.0
@@ -262,6 +266,12 @@ class Config:
 
     def __post_init__(self) -> None:
         check_unused(self)
+
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """Arguments of `fugu.make` that decide what the environments show, to play as well."""
+        checks = {"check_finite": self.vec.check_finite}
+        return {"env_kwargs": self.env_kwargs, **checks, **self.train.emulation}
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,9 @@ def joined() -> Iterator[Ranks]:
         both = torch.cuda.is_available() and dist.is_nccl_available()
         with _together("start"):
             dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", timeout=timeout())
-        atexit.register(_leave)  # not before: a store cannot serve two groups of one name
+        atexit.register(
+            _leave, os.getpid()
+        )  # not before: a store cannot serve two groups of one name
     if dist.get_world_size() == 1:
         yield ALONE
         return
@@ -220,8 +222,8 @@ class RowsOfRank(np.random.Generator):
         return drawn[self._rank * rows : (self._rank + 1) * rows]
 
 
-def _leave() -> None:
-    if dist.is_initialized():
+def _leave(owner: int) -> None:
+    if dist.is_initialized() and os.getpid() == owner:  # not in a fork
         dist.destroy_process_group()
 
 

@@ -178,8 +178,7 @@ def load_groups(
     cfg = settings_of(run, parts)
     tensors, factory = load_checkpoint(path).tensors, policy_factory(cfg, parts)
     found = []
-    options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
-    with make(parts.env_of(cfg.env), 1, backend="serial", **options) as vec:
+    with make(parts.env_of(cfg.env), 1, backend="serial", **cfg.env_options) as vec:
         for i, group in enumerate(vec.groups):
             _check_size(cfg, tensors.get(f"policy_{i}", {}))
             critics = cfg.train.num_critics(group)
@@ -238,8 +237,7 @@ def evaluate(
     found = run if isinstance(run, Run) else Run.open(run, root)
     parts = Parts(env, policy_factory or make_policy, trust=trust)
     cfg, policies = load_policies(found, found.best() if best else None, parts)
-    options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
-    with make(parts.env_of(cfg.env), min(COPIES, episodes), **options) as vec:
+    with make(parts.env_of(cfg.env), min(COPIES, episodes), **cfg.env_options) as vec:
         return play(
             policies,
             vec,

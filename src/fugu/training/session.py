@@ -385,8 +385,7 @@ class Session:
         if self._examiner is None:
             copies = min(COPIES, episodes)
             env = self._parts.env_of(self.cfg.env)
-            emulation = self.cfg.train.emulation
-            self._examiner = make(env, copies, env_kwargs=self.cfg.env_kwargs, **emulation)
+            self._examiner = make(env, copies, **self.cfg.env_options)
         limit = self.cfg.run.evaluation_max_episode_steps
         found = play(
             trainer.policies,

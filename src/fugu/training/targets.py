@@ -58,8 +58,7 @@ def evaluate_targets(
     parts = Parts(env, trust=trust)
     cfg, policies = load_policies(found, found.best() if best else None, parts)
     achieved = []
-    options = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
-    with make(parts.env_of(cfg.env), min(COPIES, episodes), **options) as vec:
+    with make(parts.env_of(cfg.env), min(COPIES, episodes), **cfg.env_options) as vec:
         for target in targets:
             ask(policies, target)
             played = play(

@@ -245,22 +245,23 @@ def make_vector(cfg: Config, parts: Parts) -> Vector:
     if not cfg.env:
         raise UsageError("env: given nothing; allowed: any name that fugu.make takes.")
     env = parts.env_of(cfg.env)
-    options = {"backend": cfg.vec.backend, "env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
     return make(
         env,
         count_copies(cfg, parts),
+        backend=cfg.vec.backend,
         num_workers=cfg.vec.num_workers,
         batch_size=cfg.vec.batch_size,
         ordered=cfg.train.deterministic,
         group_size=cfg.vec.group_size,
         step_timeout=cfg.vec.step_timeout,
+        start_timeout=cfg.vec.start_timeout,
         max_restarts=cfg.vec.max_restarts,
         ray_address=cfg.vec.ray_address,
         ray_cpus=cfg.vec.ray_cpus,
         ray_resources=cfg.vec.ray_resources,
         ray_timeout=cfg.vec.ray_timeout,
         resumable=True,
-        **options,
+        **cfg.env_options,
     )
 
 

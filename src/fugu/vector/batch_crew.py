@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import EnvError, UsageError
 from fugu.envs.batch_env import BatchEnv
+from fugu.envs.finite import ADVICE, first_not_finite, make_check
 from fugu.vector.channel import Channel
 from fugu.vector.faults import WorkerError
 from fugu.vector.slab import Slab
@@ -31,10 +32,19 @@ class BatchExchange:
 
     Args:
         batches: The environments, each of the same number of copies.
+        slab: Whose rows they write; they are bound to them here.
+        check_finite: Whether a reward or an observation that is NaN or infinite is an error.
     """
 
-    def __init__(self, batches: list[BatchEnv]) -> None:
+    def __init__(self, batches: list[BatchEnv], slab: Slab, check_finite: bool) -> None:
+        self._groups = slab.groups
         self._batches, self._size = batches, batches[0].num_envs
+        (rows,) = slab.rows
+        for worker, batch in enumerate(batches):
+            batch.bind(rows.of_envs(*self.envs_of(worker), slab.num_envs))
+        self._checks = [
+            make_check(slab.groups, (batch.buffers,)) if check_finite else None for batch in batches
+        ]
         self._states = np.full(len(batches) * self._size, TAKEN)
         self._changed = threading.Condition()
         self._jobs: list[queue.SimpleQueue[Callable[[], None] | None]] = [
@@ -47,12 +57,19 @@ class BatchExchange:
     # ------------------------------------------------------------------ for the threads
 
     def serve(self, worker: int) -> None:
-        """Do what is asked of a batch until the vector closes."""
+        """Do what is asked of a batch until the vector closes, then close it."""
+        try:
+            self._serve(worker)
+        finally:
+            self._batches[worker].close()
+
+    def _serve(self, worker: int) -> None:
         first = worker * self._size
         while (job := self._jobs[worker].get()) is not None:
             self._busy_since[worker] = time.monotonic()
             try:
                 job()
+                self._check(worker)
             except BaseException as error:
                 self._error = error
             self._busy_since[worker] = 0.0
@@ -63,6 +80,12 @@ class BatchExchange:
                 self._changed.notify_all()
             if self._error is not None:
                 return
+
+    def _check(self, worker: int) -> None:
+        check = self._checks[worker]
+        if check is not None and not check.finite():
+            found = first_not_finite(self._groups, (self._batches[worker].buffers,))
+            raise EnvError(f"expected finite numbers; got {found} in batch {worker}. {ADVICE}")
 
     # ------------------------------------------------------------------ for the vector
 
@@ -116,8 +139,8 @@ class BatchExchange:
         """The copies of a batch."""
         return worker * self._size, (worker + 1) * self._size
 
-    def busy(self, worker: int) -> tuple[float, int]:
-        """Seconds since a batch began what it does, and its first copy."""
+    def silent(self, worker: int) -> tuple[float, int]:
+        """Return the seconds since a batch was given what it does, and its first copy."""
         since = self._busy_since[worker]
         return (time.monotonic() - since if since else 0.0), worker * self._size
 
@@ -154,12 +177,8 @@ class BatchExchange:
 class BatchCrew:
     """A thread for every batch."""
 
-    def __init__(self, batches: list[BatchEnv], slab: Slab) -> None:
-        self.exchange = BatchExchange(batches)
-        self._batches = batches
-        (rows,) = slab.rows
-        for worker, batch in enumerate(batches):
-            batch.bind(rows.of_envs(*self.exchange.envs_of(worker), slab.num_envs))
+    def __init__(self, batches: list[BatchEnv], slab: Slab, check_finite: bool) -> None:
+        self.exchange = BatchExchange(batches, slab, check_finite)
         self.channels: list[Channel] = [
             BatchChannel(self.exchange, worker, batch) for worker, batch in enumerate(batches)
         ]
@@ -196,12 +215,10 @@ class BatchCrew:
         raise WorkerError("given a batch that ended by itself; that should not be: report it")
 
     def close(self) -> None:
-        """Wait for the threads and close what has come to rest."""
+        """Wait for the threads, which close their batches; one that stalls is left alone."""
         deadline = time.monotonic() + END_PATIENCE
-        for thread, batch in zip(self._threads, self._batches, strict=True):
+        for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
-            if not thread.is_alive():
-                batch.close()
 
 
 class BatchChannel:

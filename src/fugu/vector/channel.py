@@ -41,6 +41,8 @@ class PipeChannel:
 
     def send(self, message: tuple[Any, ...], waiting: Callable[[], None]) -> None:
         """Send; `waiting` is called now and then while the other end does not read."""
+        if self._connection.closed:  # its descriptor may be another file's by now
+            raise BrokenPipeError("expected an open channel; got one that was closed")
         body = dump(message)
         rest = memoryview(_HEADER.pack(len(body)) + body)
         while rest:
@@ -48,6 +50,8 @@ class PipeChannel:
                 rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:
                 waiting()
+                if self._connection.closed:
+                    raise BrokenPipeError("the other end was replaced meanwhile") from None
                 select.select([], [self._descriptor], [], 0.05)
 
     def receive(self) -> list[tuple[Any, ...]]:

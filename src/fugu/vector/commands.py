@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ class Commander:
         for env in envs:
             known[env] = known[env] if seeds[env] is None else seeds[env]
         self._overseer.lost.difference_update(envs)
-        self._send(env_ids, [("reset", env, seeds[env], each[env]) for env in envs])
+        self._send([("reset", env, seeds[env], each[env]) for env in envs])
 
     def ask(
         self,
@@ -78,7 +79,7 @@ class Commander:
             ("call", env, name, None if values is None else values[env], arguments, dict(named))
             for env in env_ids
         ]
-        self._send(np.array(env_ids, np.int64), commands)
+        self._send(commands)
         self._take(len(env_ids))
         self._overseer.read_mail()
         missing = [env for env in env_ids if env not in replies]
@@ -110,15 +111,21 @@ class Commander:
         self._overseer.wait(0, every, count)
         self._exchange.take(0, every, count, np.zeros(every, np.int64))
 
-    def _send(self, env_ids: NDArray[np.int64], commands: list[tuple[Any, ...]]) -> None:
-        """Post the environments, then send each worker what to do with them."""
-        self._exchange.post(env_ids.astype(np.int64), True)
+    def _send(self, commands: list[tuple[Any, ...]]) -> None:
+        """Post the environments of each worker in turn, and send it what to do with them.
+
+        A worker that ends meanwhile gets nothing more: its environments restart without a command,
+        and one that was left in the channel of its successor would be taken for a later one.
+        """
+        shares: dict[int, list[tuple[Any, ...]]] = {}
         for command in commands:
-            worker = self._exchange.owner(command[1])
-            try:
-                self._crew.channels[worker].send(command, self._while_sending)
-            except (BrokenPipeError, ConnectionError):
-                continue  # the worker is gone: its environments are restarted without it
+            shares.setdefault(self._exchange.owner(command[1]), []).append(command)
+        for worker, share in shares.items():
+            channel = self._crew.channels[worker]
+            self._exchange.post(np.array([command[1] for command in share], np.int64), True)
+            with contextlib.suppress(BrokenPipeError, ConnectionError):
+                for command in share:
+                    channel.send(command, self._while_sending)
 
     def _while_sending(self) -> None:
         self._overseer.read_mail()

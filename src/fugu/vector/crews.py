@@ -31,6 +31,8 @@ from fugu.vector.worker import CLOSING, DONE, POLLING, TIMEOUT, Setup, Worker
 if TYPE_CHECKING:
     from fugu._native import Exchange
 
+CLOSE_SECONDS = 3.0  # seconds for workers to close their environments before they are killed
+DYING = 5.0  # seconds for a killed process to be gone
 MakeExchange = Callable[[Slab], "Exchange"]
 
 
@@ -188,15 +190,14 @@ class ProcessCrew:
             _signal(process.pid, signal.SIGUSR1)  # faulthandler writes the stacks
             time.sleep(0.05)
         process.kill()
-        process.join(timeout=5.0)
+        process.join(timeout=DYING)
         return self._read_trace(worker)
 
     def restart(self, worker: int) -> None:
         """Begin a new process in place of one that ended."""
         old = self._processes[worker]
         if old is not None:
-            old.join(timeout=5.0)
-            old.close()
+            _forget(old)
             self.channels[worker].close()
         ours, theirs = self._context.Pipe(duplex=True)
         trace = self._traces[worker]
@@ -214,14 +215,13 @@ class ProcessCrew:
 
     def close(self) -> None:
         """Wait a little for the processes, then end them."""
-        deadline = time.monotonic() + 3.0
+        deadline = time.monotonic() + CLOSE_SECONDS
         for process in self._processes:
             if process is not None:
                 process.join(timeout=max(0.0, deadline - time.monotonic()))
                 if process.exitcode is None:
                     process.kill()
-                    process.join(timeout=5.0)
-                process.close()
+                _forget(process)
         self._processes = [None] * len(self._processes)
         for channel in self.channels:
             channel.close()
@@ -272,6 +272,7 @@ def _run(job: Job, index: int, connection: Any, trace: Descriptor) -> None:
     one_thread_each()
     channel = PipeChannel(connection)
     exchange = job.make_exchange(job.slab)
+    exchange.leave(index)  # its first sign of life
     channel.send(("hello",), lambda: None)
     exchange.send_mail(index, False)
     Worker(index, job.setup, job.slab, exchange, channel).run()
@@ -292,6 +293,13 @@ def end_with_learner() -> None:
     assert learner is not None
     multiprocessing.connection.wait([learner.sentinel])
     os._exit(1)
+
+
+def _forget(process: BaseProcess) -> None:
+    """Let go of a process that ended or was killed."""
+    process.join(timeout=DYING)
+    if process.exitcode is not None:  # else the kernel still holds it; it runs no code any more
+        process.close()
 
 
 def _signal(pid: int, number: int) -> None:

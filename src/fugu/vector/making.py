@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fugu import native
+from fugu.core.closing import close_within
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import usable_cores
 from fugu.envs import suite
@@ -17,7 +18,7 @@ from fugu.envs.native_env import NativeEnv
 from fugu.envs.recipes import all_recipes, find_recipe
 from fugu.envs.resolve import resolve
 from fugu.vector.batch_crew import BatchCrew
-from fugu.vector.crews import Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
+from fugu.vector.crews import CLOSE_SECONDS, Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import Slab
 from fugu.vector.snapshots import why_stateless
@@ -47,7 +48,9 @@ def make(
     env_kwargs: Mapping[str, Any] | None = None,
     start_method: Literal["forkserver", "spawn", "fork"] = "forkserver",
     step_timeout: float = 60.0,
+    start_timeout: float = 120.0,
     max_restarts: int = 10,
+    check_finite: bool = True,
     poison: bool = False,
     resumable: bool = False,
     ray_address: str = "auto",
@@ -80,8 +83,12 @@ def make(
         seed: The root of all seeds, for `reset()` without one.
         env_kwargs: Arguments of the environment.
         start_method: How processes begin.
-        step_timeout: Seconds after which an environment counts as stalled.
+        step_timeout: Seconds after which a worker that has something to do and gives no sign of
+            life counts as stalled: it is killed and restarted.
+        start_timeout: The same for a new worker process that has not reported yet.
         max_restarts: Faults an hour that are mended by a restart; one more is an error.
+        check_finite: Treat a NaN or infinite reward, cost or observation as a fault of its
+            environment. False hands it on. Environments in C are not checked.
         poison: Spoil rows as soon as they are no longer valid, to find who still reads them.
         resumable: Let environments that are not native remember the episode under way, so that
             `Vector.snapshot` and `restore` work; see `fugu.emulate`.
@@ -111,8 +118,10 @@ def make(
     if make_batch is not None:
         workers = _workers(backend, num_envs, None if num_workers == "auto" else num_workers)
         _check(num_envs, workers, size, True, group_size, step_timeout, max_restarts, start_method)
-        cfg = VectorSettings(size, group_size, True, seed, step_timeout, max_restarts, poison)
-        return _begin_batch(make_batch, num_envs, workers, cfg, emulation)
+        cfg = VectorSettings(
+            size, group_size, True, seed, step_timeout, max_restarts, poison, start_timeout
+        )
+        return _begin_batch(make_batch, num_envs, workers, cfg, emulation, check_finite)
     emulation["resumable"] = resumable
     tuning = None
     if num_workers == "auto":
@@ -128,13 +137,17 @@ def make(
             env_kwargs=env_kwargs,
             start_method=start_method,
             step_timeout=step_timeout,
+            start_timeout=start_timeout,
             max_restarts=max_restarts,
+            check_finite=check_finite,
             **emulation,
         )
         backend, num_workers = tuning.choice.backend, tuning.choice.num_workers
     workers = _workers(backend, num_envs, num_workers)
     _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
-    setup = Setup(factory, emulation, step_timeout)
+    if not start_timeout > 0:
+        raise UsageError(f"start_timeout: expected seconds above 0; got {start_timeout}.")
+    setup = Setup(factory, emulation, step_timeout, check_finite)
     chosen: str = backend
     if backend == "native" and library is None:
         raise UsageError(
@@ -151,8 +164,10 @@ def make(
         workers = 1 if chosen == "serial" else workers
     first = setup.make()
     groups, stateless = first.groups, why_stateless(first)
-    first.close()
-    cfg = VectorSettings(size, group_size, ordered, seed, step_timeout, max_restarts, poison)
+    close_within(first, CLOSE_SECONDS)
+    cfg = VectorSettings(
+        size, group_size, ordered, seed, step_timeout, max_restarts, poison, start_timeout
+    )
     if chosen == "ray":
         from fugu.vector.ray_cluster import RaySettings
         from fugu.vector.ray_crew import begin_on_ray
@@ -221,6 +236,7 @@ def _begin_batch(
     workers: int,
     cfg: VectorSettings,
     emulation: Mapping[str, Any],
+    check_finite: bool,
 ) -> Vector:
     """Each batch of the vector is one batch of copies, stepped by a thread of ours."""
     given = sorted(name for name, value in emulation.items() if value)
@@ -233,7 +249,7 @@ def _begin_batch(
     threads = max(1, workers // batches)
     made = [make_batch(cfg.batch_size, threads) for _ in range(batches)]
     slab = Slab(made[0].groups, num_envs, 0)
-    crew = BatchCrew(made, slab)
+    crew = BatchCrew(made, slab, check_finite)
     vector = Vector(slab, crew.vector_exchange(), crew, cfg, "batch")
     vector.why_stateless = "copies that step at once have no state() and set_state()."
     return vector

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
+from time import monotonic as now
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fugu._native import Exchange, Pool
 
 PATIENCE = 0.1  # seconds to wait at a time
+ABSENCE = 1.0  # seconds beyond that after which the learner itself must have been stopped
 LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
 IDLE, READY, FAULT = 0, 4, 5  # of Exchange.state
 log = logging.getLogger("fugu.vector")
@@ -44,6 +45,7 @@ class Overseer:
         exchange: Exchange | Pool,
         crew: Crew,
         step_timeout: float,
+        start_timeout: float,
         max_restarts: int,
         close: Callable[[], object],
         *,
@@ -59,11 +61,16 @@ class Overseer:
         self._slab, self._crew = slab, crew
         # A pool has no faults and its threads do not die: the rest is never asked of it.
         self._exchange: Exchange = cast("Exchange", exchange)
-        self._step_timeout, self._close = step_timeout, close
+        self._step_timeout, self._start_timeout = step_timeout, start_timeout
+        self._close = close
         self._budget = RestartBudget(max_restarts)
         self._reports: dict[int, tuple[Any, ...]] = {}
         self._num_workers = len(crew.channels)
-        self._started = [not starting] * self._num_workers
+        self._started = [not starting] * self._num_workers  # which ever reported
+        # When each worker was started that has not reported since, by the monotonic clock.
+        self._starting = dict.fromkeys(range(self._num_workers if starting else 0), now())
+        self._reports_start = starting
+        self._resumed = 0.0  # when the learner itself went on after it had been stopped
         self._known_faults = 0
         self._next_look = 0.0
 
@@ -71,15 +78,18 @@ class Overseer:
         """Wait for `count` of a range; restart what fails on the way."""
         while True:
             self._crew.work(begin, end, count)
+            began = now()
             found = self._exchange.wait_ready(begin, end, count, self._known_faults, PATIENCE)
+            if now() - began > PATIENCE + ABSENCE:  # its workers were perhaps stopped as well
+                self._resumed = now()
             if self._exchange.faults() != self._known_faults:
                 self.read_mail()
                 self._handle_reports()
-            elif found >= count and time.monotonic() < self._next_look:
+            elif found >= count and now() < self._next_look:
                 return
             self.read_mail()
             self.look_after_workers()
-            self._next_look = time.monotonic() + LOOKING
+            self._next_look = now() + LOOKING
 
     def read_mail(self) -> None:
         """Sort what workers have sent since."""
@@ -100,6 +110,7 @@ class Overseer:
                 self._reports[content[0]] = tuple(content)
             elif kind == "hello":
                 self._started[worker] = True
+                self._starting.pop(worker, None)
             else:
                 self.replies[content[0]] = (kind, *content)
 
@@ -127,14 +138,24 @@ class Overseer:
         for worker in range(self._num_workers):
             death = self._crew.death_of(worker)
             if death is None:
-                busy, _ = self._exchange.busy(worker)
-                if busy <= self._step_timeout:
+                why = self._why_stalled(worker)
+                if why is None:
                     continue
-                trace = self._crew.kill(worker)
-                detail = f"no end of a step after {self._step_timeout} s\n{trace}"
-                death = ("stalled", detail)
+                death = ("stalled", f"{why}\n{self._crew.kill(worker)}")
             self._receive(worker)
             self._bury(worker, *death)
+
+    def _why_stalled(self, worker: int) -> str | None:
+        """Return why a living worker counts as stalled, or None if it does not."""
+        if worker in self._starting:
+            silent = now() - max(self._starting[worker], self._resumed)
+            late = silent > self._start_timeout
+            return f"no report from it {self._start_timeout} s after its start" if late else None
+        silent, env = self._exchange.silent(worker)
+        if min(silent, now() - self._resumed) <= self._step_timeout:
+            return None
+        what = "no sign of life from it" if env < 0 else "no end of what it does"
+        return f"{what} after {self._step_timeout} s"
 
     def _bury(self, worker: int, kind: str, detail: str) -> None:
         begin, end = self._exchange.envs_of(worker)
@@ -156,6 +177,8 @@ class Overseer:
                 self._known_faults += 1  # its report died with the worker
                 self._exchange.post(np.array([env]))
         self._crew.restart(worker)
+        if self._reports_start:
+            self._starting[worker] = now()
 
     def report_other_replay(self, env: int, why: str) -> None:
         """An environment whose episode could not be played again and that began another one."""

@@ -290,8 +290,9 @@ class RayCrew:
             member.each = done if reply.left else max(done, member.each)
         self._look_ahead(worker, member.each if done else max(member.envs, 1))
 
-    def busy(self, worker: int) -> float:
-        """Seconds since a worker that is under way brought something back."""
+    def silent(self, worker: int) -> float:
+        """Return the seconds since a worker with requests under way sent something back."""
+        self.collect(0.0)  # what came while the learner was elsewhere
         member = self._members[worker]
         under_way = member.requests and member.facts is not None and member.death is None
         return time.monotonic() - member.since if under_way else 0.0
@@ -353,9 +354,9 @@ class RayExchange(Exchange):
                 return found
             self._crew.collect(left)
 
-    def busy(self, worker: int, /) -> tuple[float, int]:
-        """How long a worker has brought nothing back, though it has something to do."""
-        return self._crew.busy(worker), -1
+    def silent(self, worker: int, /) -> tuple[float, int]:
+        """Return how long a worker that has something to do has sent nothing back."""
+        return self._crew.silent(worker), -1
 
 
 class RayChannel:

@@ -9,10 +9,11 @@ above the guard may matter, such as the registration of an environment.
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ SCRIPT = ("init_main_from_name", "init_main_from_path")  # of what a new process
 
 
 def start(process: Any) -> None:
-    """Start a process, without the script that this one runs if it has no guard."""
-    if has_guard():
+    """Start a process, without the script that this one runs if it has no guard.
+
+    `multiprocessing` does not look after it: a fork of this process would terminate it at its own
+    exit, and this process would wait for it at exit, however long that takes.
+    """
+    with nullcontext() if has_guard() else _without_script():
         process.start()
-        return
-    with _without_script():
-        process.start()
+    looked_after: set[Any] = multiprocessing.process._children  # type: ignore[attr-defined]
+    looked_after.discard(process)
 
 
 def has_guard() -> bool:

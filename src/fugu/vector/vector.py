@@ -7,9 +7,9 @@ is in `commands`, `gathering`, `overseer` and `snapshots`.
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +59,7 @@ class VectorSettings:
     step_timeout: float = 60.0
     max_restarts: int = 10
     poison: bool = False
+    start_timeout: float = 120.0
 
 
 class Vector(Closing):
@@ -93,12 +94,14 @@ class Vector(Closing):
         self._writers = [
             ActionWriter(group, rows) for group, rows in zip(slab.groups, slab.rows, strict=True)
         ]
-        self._closer = weakref.finalize(self, _close, exchange, crew)
+        # It does nothing in a fork of this process, whose workers these are not.
+        self._closer = Finalize(self, _close, (exchange, crew), exitpriority=10)
         self._overseer = Overseer(
             slab,
             exchange,
             crew,
             cfg.step_timeout,
+            cfg.start_timeout,
             cfg.max_restarts,
             self._closer,
             starting=backend == "process",
@@ -512,7 +515,7 @@ class Vector(Closing):
             )
 
     def _check_open(self) -> None:
-        if not self._closer.alive:
+        if not self._closer.still_active():
             raise UsageError("given a vector that is closed; make a new one.")
 
     def _only_group(self) -> AgentGroup:

@@ -13,13 +13,15 @@ from fugu.core.errors import ActionError, EnvError
 from fugu.core.seeding import derive
 from fugu.envs.contract import Env
 from fugu.envs.emulation import emulate
+from fugu.envs.finite import make_check, say_what_is_not_finite
+from fugu.envs.native_env import NativeEnv
 from fugu.vector.channel import Channel
 from fugu.vector.slab import Slab
 
 if TYPE_CHECKING:
-    from fugu._native import Exchange
+    from fugu._native import Exchange, FiniteCheck
 
-DONE, TIMEOUT, CLOSING, COMMAND, ODD, ERROR, INFOS = range(7)  # of Exchange.serve
+DONE, TIMEOUT, CLOSING, COMMAND, ODD, ERROR, INFOS, NOT_FINITE = range(8)  # of Exchange.serve
 RESTARTS = 0x7265  # the branch of the seed tree for environments that were restarted
 PATIENCE = 0.5  # seconds to wait at a time
 POLLING = 0.0005  # seconds between two polls of environments that wait for something outside
@@ -34,12 +36,14 @@ class Setup:
         factory: Makes one environment.
         emulation: Settings of `fugu.emulate`.
         step_timeout: Seconds that an environment that is polled may take for a step.
+        check_finite: Whether a reward or an observation that is NaN or infinite is a fault.
         one_thread: Keep libraries that environments use from starting threads of their own.
     """
 
     factory: Callable[[], Any]
     emulation: Mapping[str, Any] = field(default_factory=dict)
     step_timeout: float = 60.0
+    check_finite: bool = True
     one_thread: bool = False
 
     def make(self) -> Env:
@@ -62,15 +66,17 @@ class Worker:
         count = end - self._first
         self._envs: list[Env | None] = [None] * count
         self._steps: list[Callable[[], None] | None] = [None] * count  # of those easily stepped
+        self._checks: list[FiniteCheck | None] = [None] * count
         self._seeds: list[int | None] = [None] * count
         self._polled: dict[int, float] = {}  # environments to poll, and since when
         self._next_poll = 0.0
+        self._patience = min(PATIENCE, setup.step_timeout / 4)  # between two signs of life
         self._commands: dict[int, tuple[Any, ...]] = {}  # that have come, by environment
 
     def run(self) -> None:
         """Serve until the learner closes."""
         try:
-            while self.serve(1 << 30, PATIENCE) != CLOSING:
+            while self.serve(1 << 30, self._patience) != CLOSING:
                 pass
         finally:
             self.close()
@@ -89,14 +95,17 @@ class Worker:
             left = self._next_poll - time.monotonic()
             limit, timeout = 1, min(timeout, max(left, 0.0))
         event, number, error = self._exchange.serve(
-            self._index, self._steps, self._envs, limit, timeout
+            self._index, self._steps, self._envs, self._checks, limit, timeout
         )
         if event == ODD:
             self._step(number)
-        elif event == INFOS:
+        elif event in (INFOS, NOT_FINITE):
             env = self._envs[number - self._first]
             assert env is not None
-            self._finish(number, env)
+            try:
+                self._finish(number, env)
+            except EnvError as not_finite:
+                self._fail(number, not_finite)
         elif event == ERROR:
             assert error is not None
             self._fail(number, error)
@@ -142,6 +151,7 @@ class Worker:
         for number, since in list(self._polled.items()):
             env = self._envs[number - self._first]
             assert env is not None
+            self._exchange.leave(self._index)  # a sign of life before each
             try:
                 if env.poll():
                     del self._polled[number]
@@ -154,16 +164,25 @@ class Worker:
         self._next_poll = now + max(POLLING, SPARING * (now - began))
 
     def _finish(self, number: int, env: Env) -> None:
+        """Hand an environment's rows over; an `EnvError` if they hold what is not finite."""
+        self._check(number, env)
         if env.infos:
             self._send("infos", number, tuple(env.infos))
         self._exchange.done(self._index, number)
+
+    def _check(self, number: int, env: Env) -> None:
+        check = self._checks[number - self._first]
+        if check is not None and not check.finite():
+            raise EnvError(say_what_is_not_finite(env, number))
 
     def _restart(self, number: int) -> None:
         """An environment that is gone: a new one begins, and the step that was due is broken."""
         seed = self._seeds[number - self._first]
         # The time, since a new process knows nothing of the restarts before it.
         fresh = None if seed is None else derive(seed, RESTARTS, time.monotonic_ns())
-        self._open(number).reset(fresh)
+        env = self._open(number)
+        env.reset(fresh)
+        self._check(number, env)
         self._mark(number, valid=False)
         self._exchange.done(self._index, number)
 
@@ -178,6 +197,8 @@ class Worker:
         env.copy_number = number
         env.bind(*self._slab.of_env(number))
         self._envs[number - self._first] = env
+        if self._setup.check_finite and not isinstance(env, NativeEnv):
+            self._checks[number - self._first] = make_check(env.groups, env.buffers)
         return env
 
     def _mark(self, number: int, *, valid: bool) -> None:
@@ -276,5 +297,5 @@ def _close(env: Env | None) -> None:
     if env is not None:
         try:
             env.close()
-        except Exception:
+        except (Exception, SystemExit):
             traceback.print_exc()

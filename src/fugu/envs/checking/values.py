@@ -38,10 +38,12 @@ def inspect_finite(moment: Moment, _spaces: AgentSpaces) -> Iterator[Finding]:
             advice = "Find where it comes from: one not-a-number ruins the whole policy."
             yield Finding("finite", "fail", path, f"{name}: nan{_index(np.isnan(array))}", advice)
         if np.isinf(array).any():
-            advice = "Clip it, unless the policy's encoder is made for infinite values."
+            advice = (
+                "Clip it; where the environment means it, pass check_finite=False to fugu.make."
+            )
             value = array[np.isinf(array)].reshape(-1)[0]
             text = f"{name}: {value}{_index(np.isinf(array))}"
-            yield Finding("finite", "warn", path, text, advice)
+            yield Finding("finite", "fail", path, text, advice)
 
 
 def inspect_reward(moment: Moment, _spaces: AgentSpaces) -> Iterator[Finding]:

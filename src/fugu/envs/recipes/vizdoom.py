@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import chdir
+from multiprocessing.util import Finalize
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import gymnasium
@@ -22,17 +24,19 @@ class InItsFolder(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, name: str, **kwargs: Any) -> None:
         named = {key: _in_full(value) for key, value in kwargs.items()}
         super().__init__(gymnasium.make(name, **named))
-        self._folder = TemporaryDirectory(prefix="fugu-vizdoom-", ignore_cleanup_errors=True)
+        self._folder = mkdtemp(prefix="fugu-vizdoom-")
+        # A TemporaryDirectory would be removed by every fork of this process that ends.
+        self._remove = Finalize(self, rmtree, (self._folder, True), exitpriority=0)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Reset; the first one starts Doom."""
-        with chdir(self._folder.name):
+        with chdir(self._folder):
             return super().reset(**kwargs)
 
     def close(self) -> None:
         """The folder goes with the game."""
         self.env.close()  # type: ignore[no-untyped-call]
-        self._folder.cleanup()
+        self._remove()
 
 
 def _in_full(value: Any) -> Any:

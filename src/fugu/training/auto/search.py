@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from fugu.core.config import plain_tree
 from fugu.core.errors import UsageError
@@ -200,8 +200,7 @@ class Search:
     def _play(self, name: str) -> tuple[float, ...] | None:
         """Return the returns of a finalist's greedy episodes; None if one takes too long."""
         cfg, policies = load_policies(self._member(name), None, self._parts)
-        options: dict[str, Any] = {"env_kwargs": cfg.env_kwargs, **cfg.train.emulation}
-        with make(self._parts.env_of(cfg.env), COPIES, **options) as vec:
+        with make(self._parts.env_of(cfg.env), COPIES, **cfg.env_options) as vec:
             steps = cfg.train.total_steps // EVALUATION_SHARE // vec.num_agents
             found = play(
                 policies,
@@ -276,7 +275,7 @@ def new_record(cfg: Config, parts: Parts, init_from: str | None = None) -> Searc
 
 def _steps_per_update(cfg: Config, parts: Parts) -> int:
     env = parts.env_of(cfg.env)
-    with make(env, 1, backend="serial", env_kwargs=cfg.env_kwargs, **cfg.train.emulation) as one:
+    with make(env, 1, backend="serial", **cfg.env_options) as one:
         agents = one.num_agents
     copies = cfg.vec.num_envs or max(1, AGENTS // agents)
     return (cfg.train.rows or copies * agents) * cfg.train.horizon

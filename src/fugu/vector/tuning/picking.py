@@ -7,7 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from fugu.core.closing import close_within
 from fugu.core.errors import UsageError
+from fugu.vector.crews import CLOSE_SECONDS
 from fugu.vector.tuning.bench import Bench, BenchError
 from fugu.vector.tuning.profiling import Copy
 from fugu.vector.worker import Setup
@@ -50,5 +52,5 @@ def time_step(setup: Setup) -> float:
         began = time.perf_counter()
         copy.step()
         times.append(time.perf_counter() - began)
-    copy.env.close()
+    close_within(copy.env, CLOSE_SECONDS)
     return float(np.median(times))

@@ -35,7 +35,9 @@ VECTOR_OPTIONS = (
     "group_size",
     "start_method",
     "step_timeout",
+    "start_timeout",
     "max_restarts",
+    "check_finite",
     "poison",
 )
 
