@@ -181,8 +181,7 @@ public:
                 since = std::min(since, posted_[e]);
         const Worker& w = worker_[worker];
         *env = static_cast<int64_t>(w.current.load(std::memory_order_acquire)) - 1;
-        return std::max<int64_t>(
-            now - std::max(since, w.alive.load(std::memory_order_relaxed)), 0);
+        return std::max<int64_t>(now - std::max(since, w.alive.load(std::memory_order_relaxed)), 0);
     }
 
     // After a worker's death: its side as for a new one, which is due to step what the old one
@@ -290,8 +289,8 @@ private:
     std::atomic<uint32_t>* state_;
     std::atomic<uint32_t>* ticket_;
     SpinBudget spin_;
-    size_t cursor_ = 0;         // a worker's place in its range, so that each gets its turn
-    std::vector<size_t> found_; // the learner's scratch
+    size_t cursor_ = 0;           // a worker's place in its range, so that each gets its turn
+    std::vector<size_t> found_;   // the learner's scratch
     std::vector<int64_t> posted_; // the learner's: when it handed each environment over, by now_ns
 };
 
