@@ -126,6 +126,7 @@ def test_a_seed_that_diverges_is_a_result_too(
         "        return seen, float('inf'), *rest\n"
     )
     flags = ["--vec.num-envs", "4", "--vec.backend", "serial", "--train.total-steps", "2000"]
+    flags += ["--vec.check-finite", "false"]
     assert main(["train", "diverging:Env", "--seeds", "2", "--quiet", *flags]) == 1
     captured = capsys.readouterr()
     assert captured.out.count("failed") == 2

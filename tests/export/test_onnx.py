@@ -56,7 +56,7 @@ def test_a_file_says_what_it_takes_and_gives(tmp_path: Path) -> None:
     assert told["fugu.version"] == fugu.__version__
     assert (told["fugu.env"], told["fugu.group"]) == ("an-env", "agent")
     facts = PolicyFacts.from_json(told["fugu.facts"], "here")
-    assert facts == PolicyFacts(layout, policy.distribution.layout, True, 16, 1)
+    assert facts == PolicyFacts(layout, policy.distribution.layout, "tanh", 16, 1)
     session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
     shapes = {each.name: each.shape for each in session.get_inputs()}
     assert shapes == {"observation": ["batch", 5], "state": ["batch", 16], "mask": ["batch", 22]}

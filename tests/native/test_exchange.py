@@ -48,10 +48,10 @@ def test_a_turn_goes_around() -> None:
     assert ours.state(1) == WORK
     assert ours.next(0, 0.0) == TIMEOUT
     assert ours.next(1, 0.0) == 2
-    assert ours.busy(1)[1] == 2
+    assert ours.silent(1)[1] == 2
     ours.done(0, 1)
     ours.done(1, 2)
-    assert ours.busy(1) == (0.0, -1)
+    assert ours.silent(1) == (0.0, -1)
     found = np.zeros(4, np.int64)
     assert ours.wait_ready(0, 4, 2, 0, 0.0) == 2
     assert ours.take(0, 4, 4, found) == 2
@@ -153,7 +153,7 @@ def test_a_new_worker_is_due_to_do_what_the_dead_one_left() -> None:
     assert ours.next(0, 0.0) == 1  # and then it dies
     ours.revive(0)
     assert [ours.state(env) for env in range(4)] == [READY, STEP, IDLE, COMMANDED]
-    assert ours.busy(0) == (0.0, -1)
+    assert ours.silent(0)[1] == -1
     assert ours.next(0, 0.0) == 1
 
 

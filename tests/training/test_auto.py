@@ -214,7 +214,8 @@ def test_a_search_is_shown_if_asked_for_and_timed(
     monkeypatch.setattr(start, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     run = Run.create(tmp_path, "auto", "cartpole")
     SearchRecord({"train": {"total_steps": 100}}, ()).write(run)
-    found = start.resume_auto(run, Parts(), lambda *_: None, {}, show=show)  # type: ignore[arg-type]
+    parts = Parts(trust=True)
+    found = start.resume_auto(run, parts, lambda *_: None, {}, show=show)  # type: ignore[arg-type]
     assert (reports[0] is show_progress) == show
     assert (found.seconds, found.status, found.signals) == (2.5, "stopped", (2,))
 

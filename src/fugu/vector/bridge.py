@@ -23,8 +23,8 @@ from fugu.vector.faults import Fault, WorkerError
 from fugu.vector.making import make
 from fugu.vector.vector import Vector
 
-# What makes a vector reset and speak as the vectors of other libraries do.
-AS_OTHERS_DO = {"seeding": "first", "infos": "all"}
+# What makes a vector reset and speak as the vectors of other libraries do, which hand on NaN.
+AS_OTHERS_DO = {"seeding": "first", "infos": "all", "check_finite": False}
 UNKNOWN = "its worker ended between two steps"
 
 
