@@ -19,7 +19,7 @@ from fugu.training.config import read_config
 from fugu.training.untrusted import check_settings
 from fugu.zoo.index import INDEX, ZooPolicy, read_index, write_index
 
-MOST_BYTES = 512 << 10  # size of a policy in the zoo
+MOST_BYTES = 1 << 20  # size of a policy in the zoo
 
 
 def name_of(env: str) -> str:
