@@ -99,7 +99,9 @@ def test_trials_that_crash_diverge_or_are_killed_are_recorded_as_failed(
 ) -> None:
     faults = ["none", "raise", "lost_number", "kill"]
     ranges = {"env_kwargs": {"fault": {"choices": faults}}}
-    plan = plan_of("faults", {"vec": {"check_finite": False}}, ranges, ("env_kwargs.fault",), trials=4)
+    plan = plan_of(
+        "faults", {"vec": {"check_finite": False}}, ranges, ("env_kwargs.fault",), trials=4
+    )
     study = prepare(sweeps, plan)
     for fault in faults:
         study.enqueue_trial({"env_kwargs.fault": fault})
