@@ -152,9 +152,17 @@ def read_race(folder: Path) -> dict[str, list[float]]:
 
 
 def whole_seconds(result: dict[str, Any]) -> float:
-    """Return the seconds of all steps, extrapolated from a training of a fraction of them."""
+    """Return the seconds of all steps, extrapolated from a training of a fraction of them.
+
+    What happens once (imports, starting workers, compiling) is counted once: the steps that are
+    missing take the rate between the first update and the last.
+    """
     steps = float(result["total_steps"]) / float(result["fraction"])
-    return float(result["seconds"]) * steps / float(result["steps"])
+    seconds = float(result["seconds"])
+    if not result.get("marks"):
+        return seconds * steps / float(result["steps"])
+    (first, began), (last, ended) = result["marks"]
+    return seconds + (steps - float(result["steps"])) * (ended - began) / (last - first)
 
 
 def joint_curve(curves: Sequence[Sequence[Sequence[float]]]) -> dict[str, list[float]]:
@@ -211,7 +219,8 @@ with the steps that their own settings say.
 - published: {source}; steps in brackets where they differ.
 - SB3: Stable-Baselines3's PPO with the same tuned settings, run here.
 - race: seconds for all steps of both libraries, trained in turns with all cores and nothing beside
-  them, extrapolated from a part of the steps; medians.
+  them; medians. Where a part of the steps was trained, the rest is counted with the rate
+  between the first update and the last, so that what happens once is counted once.
 """
 
 

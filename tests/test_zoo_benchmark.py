@@ -117,6 +117,8 @@ def test_pages_show_score_command_and_curve() -> None:
 def test_seconds_of_a_race_are_extrapolated_to_all_steps(tmp_path: Path) -> None:
     part = seed(1, 300.0, seconds=50.0, fraction=0.1, total_steps=100, steps=125)
     assert whole_seconds(part) == 400.0
+    marked = {**part, "marks": [(25, 40.0), (125, 50.0)]}  # a slow start is counted once
+    assert whole_seconds(marked) == 50.0 + (1000 - 125) * 0.1
     (tmp_path / "race_fugu_seed_1.json").write_text(json.dumps({**part, "library": "fugu"}))
     assert read_race(tmp_path) == {}  # nobody to compare with
     slow = {**part, "library": "sb3", "seconds": 500.0}

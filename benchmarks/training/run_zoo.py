@@ -57,6 +57,16 @@ def run_seconds(run: Run) -> float:
     )
 
 
+def marks(run: Run) -> list[tuple[int, float]]:
+    """Return steps and seconds at the end of the first update and of the last."""
+    found = [
+        (int(entry["step"]), float(entry["seconds"]))
+        for entry in read_metrics(run.metrics_path)
+        if entry.get("step") and entry.get("seconds")
+    ]
+    return [found[0], found[-1]] if len(found) > 1 else []
+
+
 class Ticker:
     """Prints the steps so far every few seconds, for the progress bar of whoever started this."""
 
@@ -98,6 +108,7 @@ def main() -> None:
     latest = run.latest()
     assert latest is not None
     answer(
+        marks=marks(run),
         evaluation=evaluation,
         evaluation_seconds=time.perf_counter() - began,
         seconds=seconds,

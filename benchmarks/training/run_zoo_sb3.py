@@ -36,6 +36,10 @@ class Ticker(BaseCallback):
         self._total, self._last = total, 0.0
         self._ended: list[float] = []
         self.returns: list[tuple[int, float, float]] = []
+        self.marks: list[tuple[int, float]] = []  # steps and seconds at the end of each rollout
+
+    def _on_training_start(self) -> None:
+        self._began = time.perf_counter()
 
     def _on_step(self) -> bool:
         self._ended += [
@@ -48,6 +52,7 @@ class Ticker(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
+        self.marks.append((self.num_timesteps, time.perf_counter() - self._began))
         if self._ended:
             mean = sum(self._ended) / len(self._ended)
             self.returns.append((self.num_timesteps, float(len(self._ended)), mean))
@@ -96,6 +101,7 @@ def main() -> None:
         "highest": float(returns.max()),
     }
     answer(
+        marks=[ticker.marks[0], ticker.marks[-1]] if len(ticker.marks) > 1 else [],
         evaluation=evaluation,
         seconds=seconds,
         steps=model.num_timesteps,
