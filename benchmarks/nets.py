@@ -31,7 +31,7 @@ from fugu.envs.contract import AgentGroup
 from fugu.nets.native import NativeNet, targets, work_of
 from fugu.nets.reading import read_policy
 from fugu.policies import Policy, PolicyConfig, make_policy
-from fugu.training.forwards import make_forward
+from fugu.rollout.forwards import make_forward
 
 BATCHES = 1, 16, 64, 256
 WINDOW = 2e-4  # seconds, less than a scheduler's slice

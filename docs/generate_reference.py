@@ -30,7 +30,9 @@ from fugu.cli.hub import Pull, Push
 from fugu.cli.main import COMMANDS
 from fugu.cli.zoo import ZooEval, ZooList, ZooPlay, ZooPull
 from fugu.core.intervals import allowed_numbers
-from fugu.training.config import CONFIGS, PRESETS, Config
+from fugu.algos.registry import algorithm_names
+from fugu.algos.settings import Config
+from fugu.training.config import PRESETS
 
 FOLDER = Path(__file__).parent / "reference"
 # Commands by what they are for, each with the page that tells more.

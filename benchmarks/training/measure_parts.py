@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from watching import answer, read_settings
 
 from fugu.training.config import resolve_config
-from fugu.training.forwards import make_forward
+from fugu.rollout.forwards import make_forward
 from fugu.training.trainer import Trainer
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear")

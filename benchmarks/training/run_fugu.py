@@ -108,7 +108,7 @@ def leave_out(name: str) -> None:
     if name == "fused_loss":
         vars(ppo)["fused_ppo_loss"] = ppo_loss_reference
     elif name == "straight_rows":
-        vars(ppo_engine)["can_fill_rows"] = lambda *_: False
+        vars(ppo_engine)["can_fill_segments"] = lambda *_: False
     else:
         raise SystemExit(f"without: given {name!r}; allowed: 'fused_loss', 'straight_rows'")
 

@@ -23,10 +23,11 @@ from fugu.policies.config import PolicyConfig
 from fugu.policies.sight import Sight
 from fugu.spaces import Layout
 from fugu.store.checkpoint import load_checkpoint
-from fugu.training.config import MAPPORunConfig, read_config, resolve_config
+from fugu.algos.settings import read_config
+from fugu.training.config import resolve_config
 from fugu.training.evaluate import evaluate, load_policies
 from fugu.training.mappo_engine import MAPPOEngine, make_sights
-from fugu.training.parts import Parts
+from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train
 from fugu.vector import Vector, make
 
@@ -162,7 +163,7 @@ def engine_of(env: Any, num_envs: int = 2, **train_: Any) -> tuple[MAPPOEngine, 
     train_ = {"horizon": 3, **train_}
     cfg = resolve_config("given", overrides={"algo": "mappo", "train": train_})
     vec = make(env, num_envs, backend="serial", **cfg.train.emulation)
-    return MAPPOEngine(cfg, vec, torch.device("cpu"), Parts()), vec
+    return MAPPOEngine(cfg, vec, torch.device("cpu"), RunInputs()), vec
 
 
 def shown(engine: MAPPOEngine, vec: Vector, steps: int) -> list[Any]:

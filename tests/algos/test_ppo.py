@@ -305,7 +305,7 @@ def test_minibatches_of_a_single_step_teach_the_actor() -> None:
 def test_published_priorities_weight_the_policy_loss_alone(
     priorities: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fugu.algos.rows import Rows
+    from fugu.algos.segment_view import Rows
 
     weights: list[Any] = []
     minibatch = Rows.minibatch

@@ -14,7 +14,7 @@ from fugu.compat.pufferlib.config_tables import ABOVE_ZERO, RENAMED
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
 from fugu.sweep.ranges import read_ranges
-from fugu.training.config import TrainConfig
+from fugu.algos.ppo import PPOConfig
 
 CONFIGS = Path(__file__).parents[2] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
 BREAKOUT = """
@@ -192,7 +192,7 @@ def test_a_range_begins_above_a_number_that_is_refused() -> None:
     assert (norm.path, norm.ends) == ("train.max_gradient_norm", (0.05, 5.0))
     assert "since 0 is refused" in why(found, "sweep.train.max_grad_norm")[1]
     names = [path.removeprefix("train.") for path in RENAMED.values()]
-    intervals = intervals_of(TrainConfig)
+    intervals = intervals_of(PPOConfig)
     open_ends = {f"train.{name}" for name in names if name in intervals and intervals[name].above}
     assert open_ends | {"train.adam_eps"} == ABOVE_ZERO
 

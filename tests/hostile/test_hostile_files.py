@@ -37,8 +37,9 @@ from fugu.store import values
 from fugu.store.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from fugu.store.run import Run
 from fugu.track.jsonl import parse_metrics
-from fugu.training.config import read_config, resolve_config
-from fugu.training.keeping import flatten_optimiser, restore_optimiser
+from fugu.algos.settings import read_config
+from fugu.training.config import resolve_config
+from fugu.algos.checkpointing import flatten_optimiser, restore_optimiser
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "trust" / "fuzz_files.py"
 FILES = ("checkpoint", "config", "dataset", "league", "hub")

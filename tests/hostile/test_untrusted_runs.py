@@ -25,8 +25,9 @@ from fugu.hub.pull import pull
 from fugu.store.checkpoint import is_own, load_checkpoint, save_checkpoint
 from fugu.store.run import SIGNATURE, Run
 from fugu.store.signing import key_path, sign
-from fugu.training.config import CONFIGS, read_config
-from fugu.training.parts import Parts
+from fugu.algos.registry import algorithm_names
+from fugu.algos.settings import read_config
+from fugu.training.inputs import RunInputs
 from fugu.training.untrusted import SETTINGS, _is_closed, _leaves, check_settings, settings_of
 
 pytestmark = [
@@ -301,7 +302,7 @@ def test_without_a_folder_for_the_key_runs_need_trust_each_time(
     assert sign("settings", b"") is None
     with pytest.raises(UntrustedError):
         settings_of(run)
-    assert settings_of(run, Parts(trust=True)).env_kwargs == {"strange": "x"}
+    assert settings_of(run, RunInputs(trust=True)).env_kwargs == {"strange": "x"}
     assert not run.is_own()
 
 

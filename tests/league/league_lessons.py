@@ -14,7 +14,7 @@ from exact_games import SIGHTS, kuhn_average, kuhn_exploitability
 from numpy.typing import NDArray
 
 from fugu.envs.building import build
-from fugu.league.engine import LeagueEngine
+from fugu.league.self_play import LeagueEngine
 from fugu.league.players import PolicyPlayer
 from fugu.policies.policy import Policy
 from fugu.training.session import train

@@ -14,7 +14,7 @@ from exact_games import Kuhn
 from league_toys import Marks
 
 from fugu.core.errors import UsageError
-from fugu.league.engine import LeagueEngine
+from fugu.league.self_play import LeagueEngine
 from fugu.league.ledger import Ledger
 from fugu.league.matchmaking import Record
 from fugu.league.players import snapshots
@@ -22,7 +22,7 @@ from fugu.league.seats import LEARNER
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.config import resolve_config
-from fugu.training.parts import Parts
+from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train
 from fugu.training.trainer import Trainer
 
@@ -49,7 +49,7 @@ def test_only_the_learners_steps_are_learned_from_and_none_is_lost(leaves: float
             "train": {"horizon": 8, "total_steps": 10_000},
         },
     )
-    trainer = Trainer(cfg, Parts(env=partial(Marks, 2, leaves)))
+    trainer = Trainer(cfg, RunInputs(env=partial(Marks, 2, leaves)))
     engine = league(trainer)
     segments = engine._actors[0].segments
     mine: dict[tuple[float, ...], tuple[float, bool, bool]] = {}  # what followed each sight
@@ -105,7 +105,7 @@ def test_recurrent_learners_begin_every_match_with_no_memory() -> None:
             "train": {"horizon": 4},
         },
     )
-    trainer = Trainer(cfg, Parts(env=Marks))
+    trainer = Trainer(cfg, RunInputs(env=Marks))
     engine = league(trainer)
     actor, begun = engine._actors[0], 0
     seen_states: list[torch.Tensor] = []

@@ -17,7 +17,7 @@ from fugu.league.pool import Pool, act_for
 from fugu.league.seats import LEARNER, NOBODY, Seats
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
-from fugu.training.config import LeagueConfig
+from fugu.algos.settings import LeagueConfig
 from fugu.vector import make
 
 

@@ -23,9 +23,9 @@ import numpy as np
 from fugu.algos.dreamer.agent import DreamerAgent, Imagined
 from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
-from fugu.training.collect import Actor
+from fugu.rollout.collector import Actor
 from fugu.training.evaluate import Players
-from fugu.training.forwards import TorchForward
+from fugu.rollout.forwards import TorchForward
 from fugu.training.session import RECENT, Callback, Result, train
 from fugu.training.trainer import Progress, Trainer
 from fugu.vector import make
@@ -47,7 +47,7 @@ def as_usual() -> Iterator[tuple[Callback, ...]]:
 
 def step_by_step() -> AbstractContextManager[Any]:
     """Whoever collects does it in Python, where it can be meddled with."""
-    return mock.patch("fugu.training.ppo_engine.can_fill_rows", return_value=False)
+    return mock.patch("fugu.training.ppo_engine.can_fill_segments", return_value=False)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from fugu import native
 from fugu.algos.ppo import ppo_loss
 from fugu.algos.ppo_loss import PpoLossConfig, ValueLoss, loss_settings
-from fugu.algos.rows import Minibatch
+from fugu.algos.segment_view import Minibatch
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.nets.learning import Block, NativeLearner

@@ -32,9 +32,10 @@ from fugu.training.auto.ranking import (
 from fugu.training.auto.record import Rung, SearchRecord
 from fugu.training.auto.report import describe_choice, rung_table, show_progress, write_curves
 from fugu.training.auto.search import Interruption
-from fugu.training.config import TrainConfig, read_config
+from fugu.algos.ppo import PPOConfig
+from fugu.algos.settings import read_config
 from fugu.training.evaluate import evaluate
-from fugu.training.parts import Parts
+from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train
 from fugu.training.trainer import DivergedError
 
@@ -69,12 +70,12 @@ class ConstantReturn(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize(
     "train_cfg",
     [
-        TrainConfig(),
-        TrainConfig(desired_kl=0.02, final_desired_kl=0.001, learning_rate=3e-4, epochs=10),
-        TrainConfig(gamma=1.0, replay_ratio=0.5, entropy_coefficient=0.0),
+        PPOConfig(),
+        PPOConfig(desired_kl=0.02, final_desired_kl=0.001, learning_rate=3e-4, epochs=10),
+        PPOConfig(gamma=1.0, replay_ratio=0.5, entropy_coefficient=0.0),
     ],
 )
-def test_members_start_with_the_defaults_and_change_few_factors(train_cfg: TrainConfig) -> None:
+def test_members_start_with_the_defaults_and_change_few_factors(train_cfg: PPOConfig) -> None:
     members = make_members(train_cfg)
     assert not members[0].changes
     assert 6 <= len(members) <= 8
@@ -89,24 +90,24 @@ def test_members_start_with_the_defaults_and_change_few_factors(train_cfg: Train
 
 
 def test_a_rate_that_adapts_is_varied_by_its_desired_divergence() -> None:
-    adaptive = TrainConfig(desired_kl=0.02, final_desired_kl=0.001, learning_rate=3e-4)
+    adaptive = PPOConfig(desired_kl=0.02, final_desired_kl=0.001, learning_rate=3e-4)
     members = {member.name: member.changes for member in make_members(adaptive)}
     assert members["rate-up"] == {"desired_kl": 0.04, "final_desired_kl": 0.002}
     assert "rate-adaptive" not in members
-    fixed = {member.name: member.changes for member in make_members(TrainConfig())}
+    fixed = {member.name: member.changes for member in make_members(PPOConfig())}
     assert fixed["rate-up"] == {"learning_rate": 0.009}
     assert fixed["rate-adaptive"]["desired_kl"] == 0.02
-    wrong = make_members(TrainConfig(desired_kl=0.02, learning_rate=1e-7))
+    wrong = make_members(PPOConfig(desired_kl=0.02, learning_rate=1e-7))
     assert "rate-adaptive" in {member.name for member in wrong}
 
 
 def test_members_that_explore_are_rewarded_for_new_observations_and_look_further() -> None:
-    found = {member.name: member.changes for member in make_curious_members(TrainConfig())}
-    longer = 1.0 - (1.0 - TrainConfig().gamma) / 5.0
+    found = {member.name: member.changes for member in make_curious_members(PPOConfig())}
+    longer = 1.0 - (1.0 - PPOConfig().gamma) / 5.0
     expected = {"intrinsic": "rnd", "gamma": pytest.approx(longer)}
     assert found == {"rnd": {"intrinsic": "rnd"}, "rnd-gamma-up": expected}
-    assert [m.name for m in make_curious_members(TrainConfig(gamma=1.0))] == ["rnd"]
-    assert make_curious_members(TrainConfig(intrinsic="rnd")) == []
+    assert [m.name for m in make_curious_members(PPOConfig(gamma=1.0))] == ["rnd"]
+    assert make_curious_members(PPOConfig(intrinsic="rnd")) == []
 
 
 # ---------------------------------------------------------------------- ranking
@@ -214,7 +215,7 @@ def test_a_search_is_shown_if_asked_for_and_timed(
     monkeypatch.setattr(start, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     run = Run.create(tmp_path, "auto", "cartpole")
     SearchRecord({"train": {"total_steps": 100}}, ()).write(run)
-    parts = Parts(trust=True)
+    parts = RunInputs(trust=True)
     found = start.resume_auto(run, parts, lambda *_: None, {}, show=show)  # type: ignore[arg-type]
     assert (reports[0] is show_progress) == show
     assert (found.seconds, found.status, found.signals) == (2.5, "stopped", (2,))
@@ -281,7 +282,7 @@ def test_constant_returns_add_members_that_explore_and_end_with_the_defaults(
 ) -> None:
     serial = {"vec": {"num_envs": 8, "backend": "serial"}}
     record = record_of(search(tmp_path, ConstantReturn, **serial))
-    added = [member.name for member in make_curious_members(TrainConfig())]
+    added = [member.name for member in make_curious_members(PPOConfig())]
     assert [member.name for member in record.members[8:]] == added
     assert {*added} <= {*record.rungs[0].kept}, "ties go to members that explore"
     assert record.winner == "defaults", "and in the end to the defaults"
@@ -315,7 +316,7 @@ def test_defaults_that_diverge_lose(tmp_path: Path) -> None:
 
 
 def test_a_search_whose_members_all_diverge_says_so(tmp_path: Path) -> None:
-    names = [member.name for member in make_members(TrainConfig())]
+    names = [member.name for member in make_members(PPOConfig())]
     with pytest.raises(DivergedError, match="every member diverged"):
         search(tmp_path, callbacks=[diverge(*names)])
 

@@ -18,7 +18,7 @@ from fugu.store.run import Run
 from fugu.track.jsonl import read_metrics
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import evaluate
-from fugu.training.parts import Parts
+from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train
 from fugu.training.trainer import Trainer
 
@@ -47,7 +47,7 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 def make_trainer(env: Any = Diary, **changes: Any) -> Trainer:
     cfg = resolve_config("<called>", overrides=settings(**changes))
-    return Trainer(cfg, Parts(env))
+    return Trainer(cfg, RunInputs(env))
 
 
 def test_replay_holds_what_happened_across_ends_and_environments() -> None:

@@ -22,7 +22,7 @@ from fugu.store.run import Run
 from fugu.training import forwards
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import Players, play
-from fugu.training.forwards import make_forward
+from fugu.rollout.forwards import make_forward
 from fugu.training.session import resume, train
 from fugu.training.trainer import Trainer
 

@@ -19,7 +19,7 @@ from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.evaluate import evaluate
-from fugu.training.rollouts import sample_episodes
+from fugu.rollout.episode_actor import sample_episodes
 from fugu.training.session import resume, train
 from fugu.vector import make
 

@@ -12,8 +12,8 @@ from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import make_policy
 from fugu.spaces import Layout
-from fugu.training.collect import Actor
-from fugu.training.normalise import RewardScale
+from fugu.rollout.collector import Actor
+from fugu.rollout.return_normalizer import ReturnNormalizer
 
 AGENTS, TIMES, GAMMA = 37, 50, 0.97
 
@@ -22,7 +22,7 @@ def test_rows_are_noted_as_their_steps_are() -> None:
     random = np.random.default_rng(1)
     rewards = random.normal(size=(TIMES, AGENTS)).astype(np.float32)
     ended = random.random((TIMES, AGENTS)) < 0.1
-    one_by_one, at_once = (RewardScale(AGENTS, GAMMA) for _ in range(2))
+    one_by_one, at_once = (ReturnNormalizer(AGENTS, GAMMA) for _ in range(2))
     for part in (slice(0, 20), slice(20, 20), slice(20, TIMES)):
         at_once.note_rows(rewards[part], ended[part])
     for came, over in zip(rewards, ended, strict=True):
@@ -36,7 +36,7 @@ def test_the_divisor_is_how_much_returns_vary() -> None:
     random = np.random.default_rng(2)
     rewards = random.normal(3.0, 2.0, (TIMES, AGENTS)).astype(np.float32)
     ended = random.random((TIMES, AGENTS)) < 0.2
-    scale, returns = RewardScale(AGENTS, GAMMA), []
+    scale, returns = ReturnNormalizer(AGENTS, GAMMA), []
     for agent in range(AGENTS):
         total = 0.0
         for reward, over in zip(rewards[:, agent], ended[:, agent], strict=True):
@@ -53,7 +53,7 @@ def make_actor(agents: int) -> Actor:
     group = AgentGroup("agent", tuple(range(agents)), layout, Layout.of(spaces.Discrete(2)))
     segments = Segments(group, SegmentShape(agents, agents, 8, 1))
     policy, random = make_policy(group, PolicyConfig(hidden_size=4)), np.random.default_rng(0)
-    return Actor(policy, segments, RewardScale(agents, 1.0), torch.device("cpu"), random)
+    return Actor(policy, segments, ReturnNormalizer(agents, 1.0), torch.device("cpu"), random)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 from rank_cases import ALIKE, EQUAL, run
 
 from fugu.core.errors import UsageError
-from fugu.core.ranks import ALONE, Ranks, moments_of
+from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
 from fugu.store.checkpoint import Checkpoint
 from fugu.training.config import resolve_config
 from fugu.training.distributed import TIMEOUT, timeout
@@ -115,7 +115,7 @@ def test_a_run_of_several_ranks_goes_on_with_as_many() -> None:
     state = {"steps": 8, "ranks": [{"own_steps": 4}]}
     assert num_ranks(state) == 2
     with pytest.raises(UsageError, match="for a run of 2.*--nproc 2"):
-        hand_out_checkpoint(ALONE, Checkpoint({}, state))
+        hand_out_checkpoint(SINGLE_PROCESS, Checkpoint({}, state))
 
 
 class Gathered(Ranks):
@@ -178,6 +178,6 @@ def test_a_timeout_is_a_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_moments_of_nothing_are_zeros() -> None:
-    found = ALONE.moments(moments_of(np.zeros((0, 3), np.float32)))
+    found = SINGLE_PROCESS.moments(moments_of(np.zeros((0, 3), np.float32)))
     assert found.count == 0
     assert found.mean.shape == (3,)

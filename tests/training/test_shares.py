@@ -10,8 +10,8 @@ import fugu
 from fugu.core.errors import UsageError
 from fugu.core.ranks import Ranks
 from fugu.core.seeding import derive
-from fugu.training.config import read_config
-from fugu.training.parts import Parts
+from fugu.algos.settings import read_config
+from fugu.training.inputs import RunInputs
 from fugu.training.shares import count_copies, own_seeds, share_of
 
 
@@ -28,17 +28,17 @@ def config(**sections: Any) -> Any:
 def test_each_rank_takes_its_share_of_copies_batches_and_workers() -> None:
     vec = {"num_envs": 12, "batch_size": 6, "num_workers": 4}
     cfg = config(vec=vec, train={"rows": 8, "horizon": 16})
-    share = share_of(cfg, Parts(ranks=ranks_of(2)))
+    share = share_of(cfg, RunInputs(ranks=ranks_of(2)))
     assert (share.vec.num_envs, share.vec.batch_size, share.vec.num_workers) == (6, 3, 2)
     assert (share.train.rows, share.train.horizon) == (4, 16)
-    assert share_of(cfg, Parts()) is cfg
+    assert share_of(cfg, RunInputs()) is cfg
 
 
 def test_a_rank_has_one_worker_at_least_and_none_if_none_were_asked_for() -> None:
     few = config(vec={"num_envs": 4, "num_workers": 1})
-    assert share_of(few, Parts(ranks=ranks_of(2))).vec.num_workers == 1
+    assert share_of(few, RunInputs(ranks=ranks_of(2))).vec.num_workers == 1
     unsaid = config(vec={"num_envs": 4})
-    assert share_of(unsaid, Parts(ranks=ranks_of(2))).vec.num_workers is None
+    assert share_of(unsaid, RunInputs(ranks=ranks_of(2))).vec.num_workers is None
 
 
 @pytest.mark.parametrize(("size", "group_size", "copies"), [(1, 1, 64), (3, 1, 66), (5, 4, 80)])
@@ -46,8 +46,8 @@ def test_copies_make_64_agents_and_as_many_more_as_ranks_need(
     size: int, group_size: int, copies: int
 ) -> None:
     cfg = config(vec={"num_envs": 0, "group_size": group_size})
-    assert count_copies(cfg, Parts(ranks=ranks_of(size))) == copies
-    assert count_copies(config(vec={"num_envs": 7}), Parts(ranks=ranks_of(size))) == 7
+    assert count_copies(cfg, RunInputs(ranks=ranks_of(size))) == copies
+    assert count_copies(config(vec={"num_envs": 7}), RunInputs(ranks=ranks_of(size))) == 7
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_copies_make_64_agents_and_as_many_more_as_ranks_need(
 )
 def test_what_ranks_cannot_divide_is_refused(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        share_of(config(**sections), Parts(ranks=ranks_of(2)))
+        share_of(config(**sections), RunInputs(ranks=ranks_of(2)))
 
 
 def test_copies_of_all_ranks_have_the_seeds_of_one_process() -> None:

@@ -19,7 +19,7 @@ from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout
 from fugu.training import trainer as module
 from fugu.training.config import resolve_config
-from fugu.training.native_learning import find_obstacle
+from fugu.algos.native_backend import find_obstacle
 from fugu.training.trainer import Trainer, stops_on_signals
 
 

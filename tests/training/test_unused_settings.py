@@ -8,9 +8,11 @@ import pytest
 
 from fugu.core.config import from_tree
 from fugu.core.errors import UsageError
-from fugu.training.config import CONFIGS, Config, env_settings, resolve_config
+from fugu.algos.registry import algorithm_names
+from fugu.algos.settings import Config
+from fugu.training.config import env_settings, resolve_config
 from fugu.training.trainer import Trainer
-from fugu.training.unused_settings import UNUSED
+from fugu.algos.unused_settings import UNUSED
 
 REFUSED: list[tuple[str, str, Any]] = [
     ("decision_transformer", "train.cpu_offload", True),

@@ -373,7 +373,7 @@ def test_a_port_where_nobody_answers_as_ray_does_is_told_in_time(
         ray_cluster.check_answer(place)
 
 
-ALONE = """
+SINGLE_PROCESS = """
     import os, signal, sys
     import numpy as np
     import fugu
@@ -389,7 +389,7 @@ ALONE = """
 
 def run_alone(body: str, error: str, folder: Path) -> str:
     """What a script prints that has a Python of its own, and a cluster to find that is no more."""
-    script = textwrap.dedent(ALONE).format(body=body, error=error)
+    script = textwrap.dedent(SINGLE_PROCESS).format(body=body, error=error)
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1", "RAY_TMPDIR": str(folder)},

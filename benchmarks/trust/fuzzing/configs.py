@@ -15,7 +15,9 @@ from fugu.core.toml import dump_toml, write_table
 from fugu.store import values
 from fugu.store.run import Run
 from fugu.track.curves import read_curve
-from fugu.training.config import CONFIGS, read_config, resolve_config
+from fugu.algos.registry import algorithm_names
+from fugu.algos.settings import read_config
+from fugu.training.config import resolve_config
 from fuzzing import mutations
 from fuzzing.arena import Arena, Odd
 from fuzzing.runner import Input

@@ -21,20 +21,44 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.algos.preferences import RewardModel
+from fugu.algos.algorithm import Algorithm, Metrics, RunContext, State, Tensors
+from fugu.algos.building import (
+    ROW_STREAM,
+    SAMPLING_STREAM,
+    WEIGHT_STREAM,
+    choose_precision,
+    compile_policy,
+)
+from fugu.algos.checkpointing import (
+    as_arrays,
+    load_network,
+    load_rng,
+    save_environments,
+    save_network,
+    save_rng,
+)
+from fugu.algos.optimisers import make_optimiser, set_learning_rate
+from fugu.algos.preferences import RewardModel, load_reward_model
+from fugu.algos.settings import Config, LearningConfig, VecConfig
+from fugu.algos.unused_settings import NO_CRITIC, Unused
+from fugu.core.errors import UsageError
 from fugu.core.intervals import (
-    CheckedConfig,
     Fraction,
     NonNegativeFloat,
     NonNegativeOrInfinite,
     PositiveInt,
     PositiveOrInfinite,
 )
-from fugu.core.ranks import ALONE, Ranks, moments_of
-from fugu.data.episodes import Episode, began_alike, pack, unpack
-from fugu.envs.contract import AgentGroup
+from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
+from fugu.core.seeding import derive
+from fugu.data.episodes import Episode, Episodes, EpisodeShape, began_alike, pack, unpack
+from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.policy import Policy, frozen_copy
 from fugu.policies.unpack import torch_dtype
+from fugu.rollout.collector import Collector, ViewBatch
+from fugu.rollout.episode_actor import EpisodeActor
+from fugu.rollout.recall import Recall
+from fugu.vector import Batch, Vector
 
 Floats = NDArray[np.float32]
 Team = list[Episode]
@@ -43,10 +67,8 @@ STD_FLOOR = 1e-4  # added to a team's deviation before it divides
 
 
 @dataclass(frozen=True)
-class GRPOConfig(CheckedConfig):
+class GRPOConfig(LearningConfig):
     """Settings of GRPO."""
-
-    section: ClassVar[str] = "train"
 
     teams: PositiveInt = 8
     """Teams of episodes that an update learns from."""
@@ -89,6 +111,18 @@ class GRPOConfig(CheckedConfig):
     """Steps after which an episode counts as endless."""
     reward_model: Path | None = None
     """A checkpoint of a model whose rewards are learned from in place of the environment's."""
+
+    def num_critics(self, group: AgentGroup) -> int:
+        """None: the team tells what an episode was worth."""
+        return 0
+
+
+@dataclass(frozen=True)
+class GRPOVecConfig(VecConfig):
+    """How environments are stepped for GRPO."""
+
+    group_size: int = 8
+    """Copies that begin each episode alike, and are compared."""
 
 
 # ---------------------------------------------------------------------- advantages
@@ -226,7 +260,7 @@ def evaluate(policy: Policy, batch: Minibatch) -> tuple[Tensor, Tensor]:
 # ---------------------------------------------------------------------- update
 
 
-class GRPO:
+class GRPOLearner:
     """Improves one group's policy from its agents' teams of episodes.
 
     Args:
@@ -247,7 +281,7 @@ class GRPO:
         random: np.random.Generator,
         group: AgentGroup,
         reward_model: RewardModel | None = None,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self._ranks = ranks
         self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
@@ -471,3 +505,239 @@ class Steps:
         """Arrays of steps as one tensor, and a last row for padding."""
         last = np.full((1, *arrays[0].shape[1:]), padding, arrays[0].dtype)
         return torch.from_numpy(np.concatenate([*arrays, last])).to(self._device)
+
+
+# ---------------------------------------------------------------------- collection
+
+TEAM_STREAM = 4  # branch of the seed tree for teams that are restarted after a fault
+
+
+class TeamActor(EpisodeActor):
+    """One group's agents, whose complete teams go to a learner."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        episodes: Episodes,
+        device: torch.device,
+        random: np.random.Generator,
+        learner: GRPOLearner,
+    ) -> None:
+        super().__init__(policy, episodes, device, random)
+        self.learner = learner
+
+    @property
+    def full(self) -> bool:
+        """Whether the learner has enough."""
+        return self.learner.full
+
+    def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
+        """Record what these agents received, and return their next actions."""
+        actions = super().act(agents, rows)
+        for team in self.episodes.take():
+            self.learner.offer(team)
+        return actions
+
+    def forget(self, agents: NDArray[np.int64]) -> None:
+        """The episodes under way of these agents, which are whole teams."""
+        self.episodes.forget(agents)
+        self.states[agents] = 0.0
+
+
+class TeamCollector(Collector):
+    """A collector whose teams stay in step.
+
+    A copy that a fault restarted begins other episodes than its team: then the whole team begins
+    anew, with a seed of its own.
+    """
+
+    def __init__(
+        self,
+        vec: Vector,
+        actors: list[TeamActor],
+        team_size: int,
+        seed: int,
+        view: ViewBatch | None = None,
+        first_team: int = 0,
+    ) -> None:
+        super().__init__(vec, actors, view)
+        self._teams, self._team_size, self._seed = actors, team_size, seed
+        self._first_team = first_team  # of all ranks' teams, the first one here
+        self.mended = 0
+
+    @torch.no_grad()
+    def handle(self, batch: Batch) -> None:
+        """Act on one batch."""
+        broken = np.zeros(self.vec.num_envs, np.bool_)
+        for group, own in zip(batch.groups, self.vec.groups, strict=True):
+            broken |= ~group.rows.valid.reshape(-1, own.num_agents).all(1)
+        if broken.any():
+            self.episodes.note(batch.infos)
+            batch = replace(self._begin_teams(broken), infos={})
+        super().handle(batch)
+
+    def forget_all(self) -> None:
+        """All episodes under way, since every environment begins anew."""
+        for actor in self._teams:
+            actor.forget(np.arange(actor.episodes.shape.agents))
+
+    def _begin_teams(self, broken: NDArray[np.bool_]) -> Batch:
+        size = self._team_size
+        hit = np.repeat(broken.reshape(-1, size).any(1), size)
+        self.mended += 1
+        teams = [self._first_team + env // size for env in range(len(hit))]
+        seeds = [derive(self._seed, TEAM_STREAM, self.mended, team) for team in teams]
+        for actor, group in zip(self._teams, self.vec.groups, strict=True):
+            actor.forget(np.flatnonzero(np.repeat(hit, group.num_agents)))
+        return self.vec.reset_some(hit, seeds)
+
+
+# ---------------------------------------------------------------------- algorithm
+
+
+class GRPO(Algorithm):
+    """GRPO for each group of agents.
+
+    Args:
+        context: What the run hands in.
+    """
+
+    Config, VecConfig = GRPOConfig, GRPOVecConfig
+    supports_ranks = True
+    unused: ClassVar[Mapping[str, Unused]] = {
+        "train.cpu_offload": Unused((False,), "Its episodes are in the CPU's memory in any case."),
+        "policy.critic": NO_CRITIC,
+    }
+
+    def __init__(self, context: RunContext) -> None:
+        cfg, vec = context.config, context.vector
+        check(cfg, vec)
+        self.context, self.cfg, self.vec = context, cfg, vec
+        self._device, self.ranks = context.device, context.ranks
+        self._random = [
+            self.ranks.row_generator(derive(cfg.seed, SAMPLING_STREAM)),
+            self.ranks.own_generator(derive(cfg.seed, ROW_STREAM)),
+        ]
+        torch.manual_seed(derive(cfg.seed, WEIGHT_STREAM) >> 1)
+        self._actors = [self._make_actor(group) for group in vec.groups]
+        self.policies = [actor.policy for actor in self._actors]
+        self._recall = Recall.of(self.policies, cfg.policy.recall_worth)
+        first = self.ranks.rank * vec.num_envs // cfg.vec.group_size
+        self.collector: TeamCollector = TeamCollector(
+            vec, self._actors, cfg.vec.group_size, cfg.seed, self._recall, first
+        )
+        self.episodes = self.collector.episodes
+
+    def _make_actor(self, group: AgentGroup) -> TeamActor:
+        cfg, agents = self.cfg, self.vec.num_envs * group.num_agents
+        precision = choose_precision(cfg.policy, agents, self._device)
+        shape = replace(cfg.policy, precision=precision)
+        critics = cfg.train.num_critics(group)
+        policy = self.context.policy_factory(group, shape, critics).to(self._device)
+        if cfg.train.compile:
+            compile_policy(policy)
+        model: RewardModel | None = None
+        if cfg.train.reward_model is not None:
+            model = load_reward_model(cfg.train.reward_model, group).to(self._device)
+        optimiser = make_optimiser(policy, cfg.train.optimizer_config())
+        learner = GRPOLearner(
+            policy, optimiser, cfg.train, self._random[1], group, model, self.ranks
+        )
+        store = EpisodeShape(
+            agents,
+            cfg.vec.group_size,
+            policy.distribution.num_samples,
+            cfg.train.ahead,
+            cfg.train.longest,
+        )
+        episodes = Episodes(policy.stored(group), store)
+        return TeamActor(policy, episodes, self._device, self._random[0], learner)
+
+    # ------------------------------------------------------------------ collect and update
+
+    def start(self, seed: int) -> None:
+        """Begin a run: reset all environments with this seed."""
+        self.collector.forget_all()
+        self.collector.start(self.context.reset_seeds(seed))
+
+    def collect(self) -> None:
+        """Step the environments until some group has enough teams for an update."""
+        self.collector.collect()
+
+    def update(self, progress: float) -> Metrics:
+        """Learn from the teams that are complete, at whatever rank, and return metrics."""
+        losses: Metrics = {}
+        rate = self.context.learning_rate(progress)
+        for actor, group in zip(self._actors, self.vec.groups, strict=True):
+            if not self.ranks.any(actor.full):
+                continue
+            set_learning_rate(actor.learner.optimiser, rate)
+            found = actor.learner.update(progress)
+            found["given_up"] = float(actor.episodes.given_up)
+            prefix = "" if len(self._actors) == 1 else f"{group.name}/"
+            losses |= {f"{prefix}{name}": value for name, value in found.items()}
+        return losses
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def state_dict(self) -> tuple[Tensors, State]:
+        """Return all that resuming exactly needs."""
+        tensors: Tensors = {}
+        optimisers = []
+        for i, actor in enumerate(self._actors):
+            optimiser = actor.learner.optimiser
+            optimisers.append(save_network(tensors, i, actor.policy, optimiser))
+            tensors[f"episodes_{i}"] = {**actor.episodes.state_dict(), "recurrent": actor.states}
+            tensors[f"learner_{i}"] = actor.learner.state_dict()
+        if self._recall is not None:
+            tensors |= self._recall.state()
+        save_environments(tensors, self.collector)
+        state = {
+            "optimisers": optimisers,
+            "random": save_rng(self._random),
+            "backend": [self.vec.backend, self.vec.num_workers],
+            "mended": self.collector.mended,
+        }
+        return tensors, state
+
+    def load_state_dict(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+        for i, actor in enumerate(self._actors):
+            optimiser = actor.learner.optimiser
+            load_network(tensors, i, actor.policy, optimiser, state["optimisers"][i])
+            arrays = as_arrays(tensors[f"episodes_{i}"])
+            actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
+            actor.episodes.load_state_dict(arrays)
+            actor.learner.load_state_dict(tensors[f"learner_{i}"])
+        load_rng(self._random, state["random"])
+        self.collector.steps = int(state["steps"])
+        self.collector.mended = int(state["mended"])
+        environments = tensors.get("environments")
+        if environments is None:
+            self.start(int(state["reset_seed"]))
+        else:
+            if self._recall is not None:
+                self._recall.load(tensors)
+            self.collector.resume(as_arrays(environments))
+
+
+def check(cfg: Config, vec: Vector) -> None:
+    """Raise if copies cannot be compared, or cannot be kept in step."""
+    if cfg.vec.group_size < 2:
+        raise UsageError(
+            f"vec.group_size: given {cfg.vec.group_size}; allowed with grpo: 2 or more. The copies "
+            "of a group begin each episode alike, and are compared."
+        )
+    if vec.batch_size != vec.num_envs:
+        raise UsageError(
+            f"vec.batch_size: given {vec.batch_size}; allowed with grpo: all {vec.num_envs} copies."
+        )
+    if cfg.train.reward_model is not None and cfg.policy.recall:
+        raise UsageError(
+            "train.reward_model: given with policy.recall; allowed: one of them, since the model "
+            "reads what agents see and not what they are shown."
+        )
+    if cfg.train.reward_model is not None and len(vec.groups) > 1:
+        raise UsageError(
+            f"train.reward_model: given with {len(vec.groups)} groups of agents; allowed: one."
+        )

@@ -1,28 +1,34 @@
-"""MAPPO and IPPO: PPO for teams, with critics that see more than actors do; settings, update.
+"""MAPPO and IPPO: PPO for teams, with critics that see more than actors do.
 
 Actors see what their agents see. Critics see the state of the whole environment (MAPPO), or no more
-than actors do (IPPO). They foretell normalised returns: each minibatch first moves the mean and the
-deviation of returns, then critics are fitted to returns in those units. What they say while agents
-act is turned back into units of rewards, so that advantages are PPO's own. Steps of agents that are
-dead are never stored, so no loss has to be masked.
+than actors do (IPPO). They predict normalized returns: each minibatch first moves the mean and the
+deviation of returns, then critics are fitted to returns in those units. Their values are turned
+back into units of rewards while agents act, so that advantages are PPO's own. Steps of agents that
+are dead are never stored, so no loss has to be masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-import torch
-
-from fugu.algos.ppo import PPO, Metrics, PPOConfig
-from fugu.algos.ppo_loss_reference import PpoLossConfig
-from fugu.algos.rows import Draw, Minibatch, Rows
+from fugu.algos.algorithm import Metrics, RunContext
+from fugu.algos.ppo import PPO, Critics, GroupSetup, PPOConfig
+from fugu.algos.segment_view import Minibatch, MinibatchIndices, SegmentView
+from fugu.algos.unused_settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
 from fugu.algos.value_norm import ValueNorm
-from fugu.core.ranks import ALONE, Ranks
+from fugu.core.errors import UsageError
+from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.data.segments import Segments
-from fugu.policies.central import CentralPolicy
+from fugu.envs.contract import AgentGroup
+from fugu.policies.central import CentralPolicy, make_central_policy, make_player
+from fugu.policies.config import PolicyConfig
+from fugu.policies.policy import Policy
+from fugu.policies.sight import Part, Sight
+from fugu.rollout.critic_observations import CriticObservations
+from fugu.spaces import Layout
 
 
 @dataclass(frozen=True)
@@ -51,72 +57,134 @@ class MAPPOConfig(PPOConfig):
     final_entropy_coefficient: float | None = None
     normalise_rewards: bool = False
     max_gradient_norm: float = 10.0
+    learning_rate: float = 7e-4
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+
+    @property
+    def emulation(self) -> dict[str, Any]:
+        """Whether environments show their state."""
+        return {"global_state": self.critic == "central" and self.state != "observations"}
+
+    def player(self, factory: Callable[..., Policy]) -> Callable[..., Policy]:
+        """Return what makes actors alone."""
+        return partial(make_player, factory, self.agent_ids, self.share_parameters)
 
 
-class MAPPO(PPO):
-    """Updates the actors and critics of a group.
+class NormalizedCritics(Critics):
+    """Critics that predict normalized returns, and see no end where a time limit cut an episode.
 
     Args:
-        policy: To be improved.
-        optimiser: Of its parameters.
         cfg: The settings.
-        random: Draws the rows of minibatches.
-        ranks: Who learn together.
+        ranks: The processes that train together.
 
     Attributes:
-        value_norm: What returns are like.
+        value_norm: Mean and deviation of returns.
     """
 
     cfg: MAPPOConfig
 
-    def __init__(
-        self,
-        policy: CentralPolicy,
-        optimiser: torch.optim.Optimizer,
-        cfg: MAPPOConfig,
-        random: np.random.Generator,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        super().__init__(policy, optimiser, cfg, random, ranks)
+    def __init__(self, cfg: MAPPOConfig, ranks: Ranks = SINGLE_PROCESS) -> None:
+        super().__init__(cfg, ranks)
         self.value_norm = ValueNorm()
-        if cfg.normalise_values:
-            policy.rescale = self.value_norm.denormalise
 
-    def update(
-        self, segments: Segments, progress: float, reward_divisor: float = 1.0
-    ) -> dict[str, float]:
-        """Learn as PPO does."""
+    def begin_update(self, segments: Segments, progress: float) -> Metrics:
+        """Forget the values of final observations, if time limits count as ends."""
         if self.cfg.time_limits == "end":
             segments.final_values.fill(0.0)
-        return super().update(segments, progress, reward_divisor)
+        return {}
 
-    def state_dict(self) -> dict[str, Any]:
-        """What is known of returns, and what PPO remembers."""
-        return super().state_dict() | self.value_norm.state_dict()
+    def begin_step(self, data: SegmentView, indices: MinibatchIndices) -> None:
+        """Add the returns of a minibatch to the statistics."""
+        returns = data.targets(indices)
+        self.value_norm.update(returns[:, data.valid[:, indices.chosen]], self.ranks)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go back to a `state_dict`."""
-        super().load_state_dict(state)
-        self.value_norm.load_state_dict(state)
-
-    # ------------------------------------------------------------------ what differs from PPO
-
-    def _step(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig) -> Metrics:
-        """PPO's step, once the returns of its rows have been noted."""
-        returns = data.targets(draw)
-        self.value_norm.update(returns[:, data.valid[:, draw.chosen]], self._ranks)
-        return super()._step(data, draw, loss_cfg)
-
-    def _batch(self, data: Rows, draw: Draw) -> Minibatch:
-        """Rows whose values and returns are in the units that critics speak in."""
-        batch = super()._batch(data, draw)
+    def minibatch(self, data: SegmentView, indices: MinibatchIndices) -> Minibatch:
+        """Return a minibatch whose values and returns are normalized."""
+        batch = super().minibatch(data, indices)
         if not self.cfg.normalise_values:
             return batch
         norm = self.value_norm.normalise
         return replace(batch, old_values=norm(batch.old_values), returns=norm(batch.returns))
 
-    def _report(self, data: Rows) -> dict[str, float]:
-        """Beside PPO's: what returns are like."""
+    def report(self, data: SegmentView) -> Metrics:
+        """Return PPO's metrics, and the mean and deviation of returns."""
         norm = self.value_norm
-        told = {"return_mean": norm.mean, "return_deviation": norm.deviation}
-        return super()._report(data) | told
+        found = {"return_mean": norm.mean, "return_deviation": norm.deviation}
+        return super().report(data) | found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics of returns."""
+        return self.value_norm.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+        self.value_norm.load_state_dict(state)
+
+
+class MAPPO(PPO):
+    """PPO with critics that see the state of the whole environment.
+
+    Args:
+        context: What the run hands in.
+    """
+
+    Config = MAPPOConfig
+    supports_leagues = False
+    unused: ClassVar[Mapping[str, Unused]] = {
+        "train.intrinsic": NO_INTRINSIC,
+        "train.loss": NO_CUSTOM_LOSS,
+        "policy.critic": Unused(
+            ("shared", "auto"),
+            "Its critics always have networks of their own; leave the setting out. train.critic "
+            "sets what they see.",
+        ),
+        "policy.recall": Unused((0,), "Use algo ppo or grpo for a policy that recalls."),
+    }
+
+    def __init__(self, context: RunContext) -> None:
+        train, vec = context.config.train, context.vector
+        sights = make_sights(vec.groups, train)
+        by_name = {group.name: sight for group, sight in zip(vec.groups, sights, strict=True)}
+
+        def set_up(group: AgentGroup, cfg: PolicyConfig) -> GroupSetup:
+            sight, critics = by_name[group.name], NormalizedCritics(train, context.ranks)
+            policy = make_central_policy(
+                group,
+                cfg,
+                sight,
+                agent_ids=train.agent_ids,
+                shared=train.share_parameters,
+                critic=critic_parts(sight, train),
+                factory=context.policy_factory,
+            )
+            assert isinstance(policy, CentralPolicy)
+            if train.normalise_values:
+                policy.rescale = critics.value_norm.denormalise
+            return GroupSetup(policy, replace(group, observation_layout=sight.layout), critics)
+
+        super().__init__(context, set_up, partial(CriticObservations, vec, sights))
+
+
+def make_sights(groups: Sequence[AgentGroup], cfg: MAPPOConfig) -> list[Sight]:
+    """Return what the observations of each group consist of, those of critics included."""
+    state = groups[0].state_layout
+    if cfg.critic == "central" and cfg.state == "environment" and state is None:
+        raise UsageError(
+            "train.state: given 'environment' for one without a state of its own; allowed: "
+            "PettingZoo environments that have state() and state_space. Take 'observations'."
+        )
+    rest: tuple[tuple[Layout, int], ...] = ()
+    if cfg.critic == "central" and cfg.state != "observations" and state is not None:
+        rest = ((state, 1),)
+    elif cfg.critic == "central":
+        rest = tuple((group.observation_layout, group.num_agents) for group in groups)
+    named = cfg.agent_ids or not cfg.share_parameters
+    return [Sight.of(group, named=named, rest=rest) for group in groups]
+
+
+def critic_parts(sight: Sight, cfg: MAPPOConfig) -> tuple[Part, ...]:
+    """Return the parts of an observation that critics read."""
+    parts = [sight.own] if cfg.critic == "local" or cfg.own_observation else []
+    if sight.name is not None and cfg.agent_ids and cfg.share_parameters:
+        parts.append(sight.name)
+    return (*parts, *sight.rest)

@@ -1,4 +1,4 @@
-"""PPO with V-trace-clipped advantages and prioritised segments: settings, loss, update.
+"""PPO: settings, loss, critics, update, algorithm; read it top to bottom.
 
 An update reads complete segments. With `advantage="gae"` their advantages are computed once, as in
 the PPO paper; with `"vtrace"` they are computed again for every minibatch from the ratios that the
@@ -9,23 +9,51 @@ step. The learning rate can follow the measured KL divergence (`desired_kl`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from fugu.algos.algorithm import Algorithm, Metrics, RunContext, State, Tensors
 from fugu.algos.best_episodes import BestEpisodes
+from fugu.algos.building import (
+    ROW_STREAM,
+    SAMPLING_STREAM,
+    WEIGHT_STREAM,
+    choose_precision,
+    compile_policy,
+    import_object,
+)
+from fugu.algos.checkpointing import (
+    as_arrays,
+    load_network,
+    load_rng,
+    save_environments,
+    save_network,
+    save_rng,
+)
+from fugu.algos.native_backend import make_native_learner
 from fugu.algos.novelty import Novelty
+from fugu.algos.optimisers import make_optimiser, set_learning_rate
 from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
 from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ValueLoss, ppo_loss_reference
-from fugu.algos.rows import Draw, Minibatch, Rows, Signal, Steps, side_by_side
+from fugu.algos.schedules import AdaptiveRate
+from fugu.algos.segment_view import (
+    CriticTarget,
+    Minibatch,
+    MinibatchIndices,
+    SegmentView,
+    StepView,
+    side_by_side,
+)
+from fugu.algos.settings import LearningConfig
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
-    CheckedConfig,
     Fraction,
     FractionAboveZero,
     NonNegativeFloat,
@@ -35,24 +63,31 @@ from fugu.core.intervals import (
     PositiveInt,
     PositiveOrInfinite,
 )
-from fugu.core.ranks import ALONE, Ranks, moments_of
-from fugu.data.segments import Segments
+from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
+from fugu.core.seeding import derive
+from fugu.data.segments import Segments, SegmentShape
+from fugu.envs.contract import AgentGroup
 from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.nets.learning import NativeLearner
+from fugu.policies.config import PolicyConfig, PolicyEngine
 from fugu.policies.policy import Policy
-from fugu.spaces import Layout
+from fugu.rollout.collector import Actor, Collector, ViewBatch
+from fugu.rollout.forwards import LearnerForward, load_forward, make_forward
+from fugu.rollout.native_collector import NativeCollector, can_fill_segments
+from fugu.rollout.recall import Recall
+from fugu.rollout.return_normalizer import ReturnNormalizer
 
-Metrics = dict[str, float]
-FEW_ROWS = 16  # of a minibatch: what a few rows saw is much alike
-RATE_STEP, RATE_SCALES = 1.5, (0.01, 10.0)  # of the learning rate that follows desired_kl
+log = logging.getLogger("fugu")
+FEW_ROWS = 16  # of a minibatch: steps of the same few segments are much alike
 SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")  # of a loss
 
 
-@dataclass(frozen=True)
-class PPOConfig(CheckedConfig):
-    """Settings of PPO."""
+# ---------------------------------------------------------------------- settings
 
-    section: ClassVar[str] = "train"
+
+@dataclass(frozen=True)
+class PPOConfig(LearningConfig):
+    """Settings of PPO."""
 
     horizon: PositiveInt = 32
     """Steps of a row."""
@@ -136,6 +171,9 @@ class PPOConfig(CheckedConfig):
     """How many of the best episodes are kept, and learned to be done again; 0: none."""
     best_coefficient: NonNegativeFloat = 0.1
     """Weight of how unlikely those are, for the mean of their steps."""
+    loss: str | None = None
+    """Loss function of your own in place of PPO's, as package.module:function; torch learns then.
+    See `fugu.algos.ppo.ppo_loss` for what it is given and what it returns."""
     engine: Literal["auto", "torch", "native"] = "auto"
     """Who collects and learns: torch, which knows every policy and device, or the native core,
     which is faster on a CPU; auto takes that where it can, and says why if it cannot."""
@@ -164,11 +202,48 @@ class PPOConfig(CheckedConfig):
         return max(1, round(ratio * self.parts(rows)))
 
 
-def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: float) -> PpoLoss:
-    """The loss of some rows, the new ratios, and sums for the record.
+# ---------------------------------------------------------------------- loss
 
-    It is a sum over `normaliser`, so that losses of a minibatch's parts add up to its own.
+Loss: TypeAlias = Callable[[Policy, Minibatch, PPOConfig], tuple[Tensor, Mapping[str, Tensor]]]
+
+
+def ppo_loss(
+    policy: Policy, batch: Minibatch, cfg: PPOConfig
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return PPO's loss and its metrics: the mean over the steps of a minibatch that count.
+
+    A function of your own with the same arguments and results takes its place: `fugu.train(env,
+    loss=my_loss)` or `--train.loss package.module:my_loss`. Steps of weight 0 do not count. Metrics
+    are scalars to be logged, but for `ratios` `[rows, horizon]`, the new over the old probability
+    of each action: with `advantage="vtrace"` it is written back, and `approx_kl` is what
+    `target_kl` and `desired_kl` look at. Where they are missing they are computed.
+
+    Args:
+        policy: The policy that learns.
+        batch: Segments, or single steps as segments of length 1.
+        cfg: The settings, with the entropy coefficient of this update.
     """
+    count = float((batch.weights != 0).sum())
+    found = _ppo_loss(policy, batch, loss_config(cfg), max(1.0, count))
+    means = {name: value / max(1.0, count) for name, value in found.metrics.items()}
+    del means["rows"]
+    return found.loss, means | {"ratios": found.ratios.view_as(batch.weights)}
+
+
+def loss_config(cfg: PPOConfig) -> PpoLossConfig:
+    """Return the settings that the loss kernel takes."""
+    return PpoLossConfig(
+        cfg.clip,
+        cfg.value_loss,
+        cfg.value_clip,
+        cfg.huber_delta,
+        cfg.value_coefficient,
+        cfg.entropy_coefficient,
+    )
+
+
+def _ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normalizer: float) -> PpoLoss:
+    """Return the summed loss over `normalizer`, so that parts of a minibatch add up to it."""
     params, values = policy.forward_segments(batch.observations, batch.states, batch.resets)
     distribution = policy.distribution
     arguments: dict[str, Any] = {
@@ -183,7 +258,7 @@ def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: f
         "returns": batch.returns.flatten(0, 1),
         "weights": batch.weights.flatten(),
         "masks": None if batch.masks is None else batch.masks.flatten(0, 1),
-        "normaliser": normaliser,
+        "normaliser": normalizer,
         "cfg": cfg,
     }
     if distribution.squashes:
@@ -191,96 +266,181 @@ def ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normaliser: f
     return fused_ppo_loss(**arguments)
 
 
-class PPO:
+# ---------------------------------------------------------------------- critics
+
+
+class Critics:
+    """What the critics of a policy predict, and how their advantages become one.
+
+    This is the plain one: a single critic of the reward. `SafePPO` hands in critics of costs,
+    `MAPPO` one that predicts normalized returns.
+
+    Args:
+        cfg: The settings.
+        ranks: The processes that train together.
+    """
+
+    def __init__(self, cfg: PPOConfig, ranks: Ranks = SINGLE_PROCESS) -> None:
+        self.cfg, self.ranks = cfg, ranks
+
+    def begin_update(self, segments: Segments, progress: float) -> Metrics:
+        """Prepare for an update from these segments, and return metrics."""
+        return {}
+
+    def targets(
+        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float
+    ) -> list[CriticTarget]:
+        """Return the target of each critic, that of the reward first."""
+        cfg = self.cfg
+        rewards = segments.rewards[:, side_by_side(rows)] / np.float32(reward_divisor)
+        if cfg.reward_clip is not None:
+            np.clip(rewards, -cfg.reward_clip, cfg.reward_clip, out=rewards)
+        return [CriticTarget(rewards, cfg.gamma, cfg.lambda_)]
+
+    def preference(
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """Return the advantages `[horizon, rows]` by which segments are prioritized."""
+        first: NDArray[np.float32] = advantages[0]
+        return first
+
+    def combine(
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32]:
+        """Return the advantages `[horizon, rows]` that the policy learns from.
+
+        Args:
+            advantages: Those of each critic, `[critics, horizon, rows]`.
+            valid: Steps that count `[horizon, rows]`; None: all.
+        """
+        first: NDArray[np.float32] = advantages[0]
+        if not self.cfg.normalise_advantages:
+            return first
+        return standardize(first, valid, self.ranks)
+
+    def begin_step(self, data: SegmentView, indices: MinibatchIndices) -> None:
+        """Prepare for a step of the optimizer on a minibatch."""
+
+    def minibatch(self, data: SegmentView, indices: MinibatchIndices) -> Minibatch:
+        """Return a minibatch as the loss takes it."""
+        return data.minibatch(indices)
+
+    def report(self, data: SegmentView) -> Metrics:
+        """Return metrics of an update besides its losses."""
+        found = data.explained_variances(data.returns(), self.ranks)
+        return {"explained_variance": found[0]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the critics need to resume exactly, besides the policy."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+
+
+# ---------------------------------------------------------------------- update
+
+
+class PPOLearner:
     """Updates one policy from its group's segments.
 
     Args:
-        policy: To be improved.
-        optimiser: Of its parameters.
-        cfg: The settings.
-        random: Draws the rows of minibatches.
-        ranks: Who learn together; each has rows of its own, and all take the same steps.
-        core: What computes gradients in place of torch; torch does, if there is none.
-        layout: The layout of stored observations; needed for intrinsic rewards alone.
+        policy: The policy to improve.
+        optimiser: The optimizer of its parameters.
+        critics: What its critics predict.
+        random: Draws the segments of minibatches.
+        native: Computes gradients in place of torch; None: torch does.
+        loss: Computes the loss in place of PPO's; None: PPO's.
+        novelty: Rewards new observations; None: no intrinsic rewards.
     """
 
     def __init__(
         self,
         policy: Policy,
         optimiser: torch.optim.Optimizer,
-        cfg: PPOConfig,
+        critics: Critics,
         random: np.random.Generator,
-        ranks: Ranks = ALONE,
-        core: NativeLearner | None = None,
-        layout: Layout | None = None,
+        native: NativeLearner | None = None,
+        loss: Loss | None = None,
+        novelty: Novelty | None = None,
     ) -> None:
-        self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
-        self._ranks, self.core = ranks, core
+        self.policy, self.optimiser, self.critics, self.native = policy, optimiser, critics, native
+        self.cfg, self._ranks, self._random = critics.cfg, critics.ranks, random
+        self._loss, self._novelty = loss, novelty
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
-        self._best = BestEpisodes(cfg.best_episodes)
-        self._novelty = None
-        if cfg.intrinsic == "rnd":
-            if layout is None:
-                raise UsageError("layout: given nothing; intrinsic rewards need one.")
-            self._novelty = Novelty(layout, next(policy.parameters()).device)
-        self._rate_scale = 1.0  # factor of the scheduled learning rate; adapts to the measured KL
-        if cfg.draw == "steps" and policy.state_size:
+        self._best = BestEpisodes(self.cfg.best_episodes)
+        self._rate = AdaptiveRate()  # scales the scheduled learning rate
+        if self.cfg.draw == "steps" and policy.state_size:
             raise UsageError(
                 "train.draw: given 'steps' with a policy that remembers, whose steps belong "
                 "together; allowed: 'rows', 'auto'."
             )
 
-    def update(
-        self, segments: Segments, progress: float, reward_divisor: float = 1.0
-    ) -> dict[str, float]:
-        """Learn from complete rows and give them back; what there is to say of it.
+    def update(self, segments: Segments, progress: float, reward_divisor: float = 1.0) -> Metrics:
+        """Learn from complete segments, release them, and return metrics.
 
         Args:
-            segments: That are full, here or at another rank.
-            progress: Of the whole training, from 0 to 1.
+            segments: A buffer that is full, here or at another rank.
+            progress: Share of the run that is done, from 0 to 1.
             reward_divisor: What rewards are divided by.
         """
         cfg, usual = self.cfg, segments.shape.rows
+        metrics = self.critics.begin_update(segments, progress)
         rows = segments.take() if segments.full or self._ranks.size == 1 else np.arange(0)
-        signals = self._signals(segments, rows, reward_divisor)
-        bonus = self._add_novelty(segments, rows, signals[0].numbers, progress)
-        steps = cfg.draws_steps(usual, self.policy.state_size)
+        targets = self.critics.targets(segments, rows, reward_divisor)
+        metrics |= self._add_novelty(segments, rows, targets[0].numbers, progress)
+        by_steps = cfg.draws_steps(usual, self.policy.state_size)
         clips = (cfg.rho_clip, cfg.c_clip) if cfg.advantage == "vtrace" else None
-        threads = self.core.threads if self.core else 0
-        data = (Steps if steps else Rows)(segments, rows, signals, clips, threads)
-        usual *= cfg.horizon if steps else 1
+        threads = self.native.threads if self.native else 0
+        data = (StepView if by_steps else SegmentView)(segments, rows, targets, clips, threads)
+        usual *= cfg.horizon if by_steps else 1
         if cfg.best_episodes:
             self._best.offer(segments, rows)
         if cfg.first_ratios == "measured" and cfg.advantage == "vtrace":
-            self._measure(data)
-        parts, loss_cfg = cfg.parts(usual), self._loss_config(progress)
+            self._measure_ratios(data, np.arange(data.count))
+        metrics |= self._learn(data, usual, progress)
+        if self.policy.scales:
+            self.policy.note(data.observations())
+        segments.release(rows)
+        return metrics | self.critics.report(data)
+
+    def _learn(self, data: SegmentView, usual: int, progress: float) -> Metrics:
+        """Take the optimizer's steps of an update; return means over its minibatches."""
+        cfg, parts = self.cfg, self.cfg.parts(usual)
+        now = self._annealed(progress)
+        if self.native is not None:
+            self.native.block.show_grads()
+        for group in self.optimiser.param_groups:
+            group["lr"] *= self._rate.scale
         sums: dict[str, list[float]] = {}
-        if self.core is not None:
-            self.core.block.show_grads()
-        for parameters in self.optimiser.param_groups:
-            parameters["lr"] *= self._rate_scale
         order = self._random.permutation(data.count)
         for number in range(cfg.optimiser_steps(usual)):
             if cfg.alpha == 0 and number % parts == 0 and number:
                 order = self._random.permutation(data.count)
-            draw = self._draw(data, order, number % parts, progress)
-            metrics = self._step(data, draw, loss_cfg)
-            for name, value in metrics.items():
+            indices = self._draw(data, order, number % parts, progress)
+            found = self._step(data, indices, now)
+            for name, value in found.items():
                 sums.setdefault(name, []).append(value)
             if cfg.target_kl is not None:
-                moved = self._ranks.sum(np.array([metrics["approx_kl"]], np.float64))[0]
+                moved = self._ranks.sum(np.array([found["approx_kl"]], np.float64))[0]
                 if moved > cfg.target_kl:
                     break
         if cfg.desired_kl is not None:
             final = cfg.desired_kl if cfg.final_desired_kl is None else cfg.final_desired_kl
-            desired = cfg.desired_kl + (final - cfg.desired_kl) * progress
-            self._adapt_rate(sums["approx_kl"][-parts:], desired)
-        if self.policy.scales:
-            self.policy.note(data.observations())
-        segments.release(rows)
-        told = {name: sum(values) / len(values) for name, values in sums.items()}
-        told = self._ranks.add_up(told) | {"learning_rate": self.optimiser.param_groups[0]["lr"]}
-        return told | bonus | self._report(data)
+            last = sums["approx_kl"][-parts:]
+            share = np.array([sum(last) / len(last)], np.float64)
+            measured = float(self._ranks.sum(share)[0])
+            self._rate.adapt(measured, cfg.desired_kl + (final - cfg.desired_kl) * progress)
+        means = {name: sum(values) / len(values) for name, values in sums.items()}
+        rate = self.optimiser.param_groups[0]["lr"]
+        return self._ranks.add_up(means) | {"learning_rate": rate}
+
+    def _annealed(self, progress: float) -> PPOConfig:
+        """Return the settings with the entropy coefficient of this update."""
+        cfg = self.cfg
+        final, entropy = cfg.final_entropy_coefficient, cfg.entropy_coefficient
+        entropy += 0.0 if final is None else (final - entropy) * progress
+        return replace(cfg, entropy_coefficient=entropy)
 
     def _add_novelty(
         self,
@@ -288,7 +448,7 @@ class PPO:
         rows: NDArray[np.int64],
         rewards: NDArray[np.float32],
         progress: float,
-    ) -> dict[str, float]:
+    ) -> Metrics:
         """Add intrinsic rewards to `rewards` `[horizon, segments]`; return their metrics."""
         cfg = self.cfg
         weight = cfg.intrinsic_coef * max(0.0, 1.0 - progress / cfg.intrinsic_end)
@@ -302,106 +462,29 @@ class PPO:
         error = self._novelty.learn(seen[flat], self._random)
         return {"intrinsic_reward": float(found[valid].mean()), "prediction_error": error}
 
-    def _adapt_rate(self, divergences: list[float], desired: float) -> None:
-        """Scale the next update's learning rate by the KL divergence of the last epoch."""
-        share = np.array([sum(divergences) / len(divergences)], np.float64)
-        measured = float(self._ranks.sum(share)[0])
-        if measured > 2.0 * desired:
-            self._rate_scale /= RATE_STEP
-        elif measured < desired / 2.0:
-            self._rate_scale *= RATE_STEP
-        self._rate_scale = min(max(self._rate_scale, RATE_SCALES[0]), RATE_SCALES[1])
+    # ------------------------------------------------------------------ minibatches
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what PPO needs besides the policy and the optimiser to resume exactly."""
-        best = {f"best.{name}": value for name, value in self._best.state_dict().items()}
-        scale = {} if self.cfg.desired_kl is None else {"rate_scale": np.array(self._rate_scale)}
-        novelty = {} if self._novelty is None else self._novelty.state_dict()
-        return best | scale | {f"novelty.{name}": value for name, value in novelty.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go back to a `state_dict`."""
-
-        def under(prefix: str) -> dict[str, Any]:
-            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-
-        self._best.load_state_dict(under("best."))
-        if self._novelty is not None:
-            self._novelty.load_state_dict(under("novelty."))
-        self._rate_scale = float(state.get("rate_scale", 1.0))
-
-    # ------------------------------------------------------------------ what derived ones change
-
-    def _signals(
-        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float
-    ) -> list[Signal]:
-        """What each critic foretells; the first one the rewards."""
-        cfg = self.cfg
-        rewards = segments.rewards[:, side_by_side(rows)] / np.float32(reward_divisor)
-        if cfg.reward_clip is not None:
-            np.clip(rewards, -cfg.reward_clip, cfg.reward_clip, out=rewards)
-        return [Signal(rewards, cfg.gamma, cfg.lambda_)]
-
-    def _preference(
-        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
-    ) -> NDArray[np.float32]:
-        """By what `[horizon, rows]` rows are preferred, of all advantages."""
-        first: NDArray[np.float32] = advantages[0]
-        return first
-
-    def _weigh(
-        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_] | None
-    ) -> NDArray[np.float32]:
-        """How good the actions of a minibatch were, `[horizon, rows]`; all count if not told."""
-        first: NDArray[np.float32] = advantages[0]
-        if not self.cfg.normalise_advantages:
-            return first
-        return standardised(first, valid, self._ranks)
-
-    def _batch(self, data: Rows, draw: Draw) -> Minibatch:
-        """Some rows as the loss takes them."""
-        return data.minibatch(draw)
-
-    def _report(self, data: Rows) -> dict[str, float]:
-        """What there is to say of an update beside its losses."""
-        told = data.explained_variances(data.returns(), self._ranks)
-        return {"explained_variance": told[0]}
-
-    # ------------------------------------------------------------------ the update
-
-    @torch.no_grad()
-    def _measure(self, data: Rows) -> None:
-        """Write the ratios of the policy as it is."""
-        nothing = np.zeros((data.critics, *data.ratios.shape), np.float32)
-        ones = np.ones(data.count, np.float32)
-        every = Draw(np.arange(data.count), ones, nothing[0], nothing, nothing[0].size)
-        rows_at_once = self._rows_at_once(data)
-        for begin in range(0, data.count, rows_at_once):
-            part = every.part(begin, begin + rows_at_once)
-            new = ppo_loss(self.policy, data.minibatch(part), PpoLossConfig(), 1.0).ratios
-            data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
-
-    def _rows_at_once(self, data: Rows) -> int:
-        return max(1, (self.cfg.microbatch or data.steps_at_once) // data.length)
-
-    def _draw(self, data: Rows, order: NDArray[np.int64], number: int, progress: float) -> Draw:
+    def _draw(
+        self, data: SegmentView, order: NDArray[np.int64], number: int, progress: float
+    ) -> MinibatchIndices:
         """Draw the given minibatch of an epoch."""
         advantages = data.advantages(data.ratios)
         chosen, weights = self._choose(advantages, data, order, number, progress)
         valid = None if data.whole else data.valid.take(chosen, -1)
-        merits = self._weigh(advantages.take(chosen, -1), valid)
-        count = merits.size if valid is None else int(valid.sum())
+        normalized = self.critics.combine(advantages.take(chosen, -1), valid)
+        count = normalized.size if valid is None else int(valid.sum())
         if self.cfg.normalise_advantages and self._ranks.sum(np.array([count], np.float64))[0] < 2:
             # A single number has no deviation of its own: scale it by those of the whole update.
-            merits = self._weigh(advantages, None if data.whole else data.valid).take(chosen, -1)
+            whole = self.critics.combine(advantages, None if data.whole else data.valid)
+            normalized = whole.take(chosen, -1)
         if self.cfg.priorities == "published":  # PufferLib weights the policy's loss alone
-            merits, weights = merits * weights, np.ones_like(weights)
-        return Draw(chosen, weights, merits, advantages, count)
+            normalized, weights = normalized * weights, np.ones_like(weights)
+        return MinibatchIndices(chosen, weights, normalized, advantages, count)
 
     def _choose(
         self,
         advantages: NDArray[np.float32],
-        data: Rows,
+        data: SegmentView,
         order: NDArray[np.int64],
         number: int,
         progress: float,
@@ -416,7 +499,7 @@ class PPO:
         # The published annealing has a stray alpha and never reaches 1.
         growth = progress if corrected else cfg.alpha * progress
         beta = cfg.beta + (1 - cfg.beta) * growth
-        preference = self._preference(advantages, data.valid)
+        preference = self.critics.preference(advantages, data.valid)
         probabilities = segment_probabilities(preference, cfg.alpha, valid=data.valid)
         uniforms, size = self._random.random(len(order)), int(last - first)
         return sample_segments(
@@ -427,94 +510,441 @@ class PPO:
             correction="inclusion" if corrected else "draw",
         )
 
-    def _loss_config(self, progress: float) -> PpoLossConfig:
-        """Settings of the loss, of which the weight of entropy changes while a run goes on."""
-        cfg = self.cfg
-        final, entropy = cfg.final_entropy_coefficient, cfg.entropy_coefficient
-        entropy += 0.0 if final is None else (final - entropy) * progress
-        return PpoLossConfig(
-            cfg.clip,
-            cfg.value_loss,
-            cfg.value_clip,
-            cfg.huber_delta,
-            cfg.value_coefficient,
-            entropy,
-        )
+    # ------------------------------------------------------------------ one step
 
-    def _step(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig) -> Metrics:
-        """One step of the optimiser on some rows, whose new ratios are written back.
+    def _step(self, data: SegmentView, indices: MinibatchIndices, cfg: PPOConfig) -> Metrics:
+        """Take one step of the optimizer on a minibatch and write its new ratios back.
 
-        What it tells is the share of this rank; all of them together are told once an update.
+        The metrics are this rank's share; all ranks add theirs up once an update.
         """
-        cfg = self.cfg
-        count = float(max(1, self._ranks.sum(np.array([draw.count], np.float64))[0]))
-        compute = self._gradients if self.core is None else self._native_gradients
-        totals = compute(data, draw, loss_cfg, count)
+        self.critics.begin_step(data, indices)
+        count = float(max(1, self._ranks.sum(np.array([indices.count], np.float64))[0]))
+        if self.native is not None:
+            totals = self._native_gradients(self.native, data, indices, cfg, count)
+        elif self._loss is not None:
+            totals = self._custom_gradients(self._loss, data, indices, cfg, count)
+        else:
+            totals = self._gradients(data, indices, cfg, count)
         if cfg.best_episodes:
             totals["best_loss"] = self._imitate() * count
         self._ranks.add_gradients(self._parameters)
         norm = self._clip_gradients()
         self.optimiser.step()
-        if self.core is not None:
-            self.core.reload()
-        del totals["rows"]
-        told = {name: value / count for name, value in totals.items()}
-        return told | {"gradient_norm": norm / self._ranks.size}
+        if self.native is not None:
+            self.native.reload()
+        totals.pop("rows", None)
+        means = {name: value / count for name, value in totals.items()}
+        return means | {"gradient_norm": norm / self._ranks.size}
 
     def _clip_gradients(self) -> float:
-        """Scale gradients down to the norm they may have, and say which they had."""
+        """Scale gradients down to the greatest norm allowed; return the norm they had."""
         most = self.cfg.max_gradient_norm
-        if self.core is not None:
-            return self.core.block.clip_grads(most)
+        if self.native is not None:
+            return self.native.block.clip_grads(most)
         return float(nn.utils.clip_grad_norm_(self._parameters, most))
 
-    def _gradients(self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig, count: float) -> Metrics:
-        """Gradients of the loss of some rows, by torch; sums for the record."""
+    def _gradients(
+        self, data: SegmentView, indices: MinibatchIndices, cfg: PPOConfig, count: float
+    ) -> Metrics:
+        """Compute the gradients of PPO's loss by torch; return its sums."""
         self.optimiser.zero_grad(set_to_none=True)
         totals: Metrics = dict.fromkeys(SUMS, 0.0)
-        rows_at_once = self._rows_at_once(data)
-        for begin in range(0, len(draw.chosen), rows_at_once):
-            part = draw.part(begin, begin + rows_at_once)
-            loss, new, metrics = ppo_loss(self.policy, self._batch(data, part), loss_cfg, count)
+        kernel_cfg = loss_config(cfg)
+        for part in self._parts(data, indices):
+            batch = self.critics.minibatch(data, part)
+            loss, new, sums = _ppo_loss(self.policy, batch, kernel_cfg, count)
             loss.backward()  # type: ignore[no-untyped-call]
             data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
-            for name, value in metrics.items():
+            for name, value in sums.items():
                 totals[name] += float(value)
         return totals
 
-    def _native_gradients(
-        self, data: Rows, draw: Draw, loss_cfg: PpoLossConfig, count: float
+    def _custom_gradients(
+        self,
+        loss_function: Loss,
+        data: SegmentView,
+        indices: MinibatchIndices,
+        cfg: PPOConfig,
+        count: float,
     ) -> Metrics:
-        """The same by the native core."""
-        assert self.core is not None
+        """Compute the gradients of a loss function of the user's; return sums of its metrics."""
+        self.optimiser.zero_grad(set_to_none=True)
+        totals: Metrics = {}
+        for part in self._parts(data, indices):
+            batch = self.critics.minibatch(data, part)
+            loss, found = loss_function(self.policy, batch, cfg)
+            own = int((batch.weights != 0).sum())  # the loss is the mean over these
+            (loss * (own / count)).backward()  # type: ignore[no-untyped-call]
+            metrics = dict(found)
+            ratios = metrics.pop("ratios", None)
+            if ratios is not None:
+                data.ratios[:, part.chosen] = ratios.detach().view(-1, data.length).cpu().numpy().T
+            elif cfg.advantage == "vtrace" or cfg.target_kl or cfg.desired_kl:
+                metrics |= self._measure_ratios(data, part.chosen)
+            for name, value in metrics.items():
+                totals[name] = totals.get(name, 0.0) + float(value) * own
+        return totals
+
+    def _native_gradients(
+        self,
+        native: NativeLearner,
+        data: SegmentView,
+        indices: MinibatchIndices,
+        cfg: PPOConfig,
+        count: float,
+    ) -> Metrics:
+        """Compute the gradients of PPO's loss by the native learner; return its sums."""
         every = (data.segments.shape.horizon, -1)
-        sums = self.core.learn(
+        sums = native.learn(
             data.segments,
-            data.places(draw.chosen),
-            draw.weights,
-            draw.merits,
-            draw.advantages.reshape(data.critics, *every),
+            data.places(indices.chosen),
+            indices.weights,
+            indices.normalized,
+            indices.advantages.reshape(data.critics, *every),
             self.policy.distribution.choices,
-            loss_settings(loss_cfg, count),
+            loss_settings(loss_config(cfg), count),
             data.ratios.reshape(every),
         )
         return dict(zip(SUMS, sums, strict=True))
 
+    @torch.no_grad()
+    def _measure_ratios(self, data: SegmentView, chosen: NDArray[np.int64]) -> dict[str, Tensor]:
+        """Write the ratios of the policy as it is now; return the mean KL divergence."""
+        ones = np.ones(len(chosen), np.float32)
+        advantages = np.zeros((data.critics, *data.ratios.shape), np.float32)
+        normalized = np.zeros((data.length, len(chosen)), np.float32)
+        every = MinibatchIndices(chosen, ones, normalized, advantages, normalized.size)
+        divergence, rows = 0.0, 0.0
+        for part in self._parts(data, every):
+            _, new, sums = _ppo_loss(self.policy, data.minibatch(part), PpoLossConfig(), 1.0)
+            data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
+            divergence, rows = divergence + float(sums["approx_kl"]), rows + float(sums["rows"])
+        return {"approx_kl": torch.tensor(divergence / max(1.0, rows))}
+
+    def _parts(self, data: SegmentView, indices: MinibatchIndices) -> list[MinibatchIndices]:
+        """Return the parts of a minibatch that are computed at a time."""
+        size = max(1, (self.cfg.microbatch or data.steps_at_once) // data.length)
+        return [indices.part(i, i + size) for i in range(0, len(indices.chosen), size)]
+
     def _imitate(self) -> float:
-        """Add the gradient of how unlikely the best episodes are; this rank's share of that."""
+        """Add the gradient of imitating the best episodes; return this rank's share of the loss."""
         if not len(self._best):
             return 0.0
         unlikely = self._best.loss(self.policy, self._random) / self._ranks.size
         (self.cfg.best_coefficient * unlikely).backward()  # type: ignore[no-untyped-call]
         return float(unlikely.detach())
 
+    # ------------------------------------------------------------------ checkpoints
 
-def standardised(
-    numbers: NDArray[np.float32], valid: NDArray[np.bool_] | None, ranks: Ranks = ALONE
+    def state_dict(self) -> dict[str, Any]:
+        """Return what resuming exactly needs besides the policy and the optimizer."""
+        best = {f"best.{name}": value for name, value in self._best.state_dict().items()}
+        rate = {} if self.cfg.desired_kl is None else {"rate_scale": np.array(self._rate.scale)}
+        novelty = {} if self._novelty is None else self._novelty.state_dict()
+        novelty = {f"novelty.{name}": value for name, value in novelty.items()}
+        return best | rate | novelty | self.critics.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+
+        def under(prefix: str) -> dict[str, Any]:
+            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+        self._best.load_state_dict(under("best."))
+        if self._novelty is not None:
+            self._novelty.load_state_dict(under("novelty."))
+        self._rate.scale = float(state.get("rate_scale", 1.0))
+        self.critics.load_state_dict(state)
+
+
+def standardize(
+    numbers: NDArray[np.float32],
+    valid: NDArray[np.bool_] | None,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> NDArray[np.float32]:
-    """Numbers with mean 0 and deviation 1 where they are valid, over all ranks."""
+    """Return numbers with mean 0 and deviation 1 where they are valid, over all ranks."""
     inside = ranks.moments(moments_of(numbers.ravel() if valid is None else numbers[valid]))
     if not inside.count:
         return numbers.copy()
     found: NDArray[np.float32] = (numbers - inside.mean) / (np.sqrt(inside.variance) + 1e-8)
     return found
+
+
+# ---------------------------------------------------------------------- algorithm
+
+
+@dataclass(frozen=True)
+class GroupSetup:
+    """What PPO learns one group of agents with.
+
+    Attributes:
+        policy: The policy.
+        stored: The group as segments store it: with the rows that its policy is shown.
+        critics: What its critics predict.
+    """
+
+    policy: Policy
+    stored: AgentGroup
+    critics: Critics
+
+
+@dataclass(frozen=True)
+class GroupLearning:
+    """One group of agents: who acts and records, and who learns from the records."""
+
+    group: AgentGroup
+    actor: Actor
+    learner: PPOLearner
+
+
+class PPO(Algorithm):
+    """PPO for each group of agents.
+
+    Args:
+        context: What the run hands in.
+        set_up: Makes the policy and the critics of a group from its policy settings; the plain
+            ones if not given.
+        view: Makes what actors are shown of a batch, from the vector and the actors, if that is not
+            just the batch.
+    """
+
+    Config = PPOConfig
+    supports_ranks = True
+    supports_leagues = True
+
+    def __init__(
+        self,
+        context: RunContext,
+        set_up: Callable[[AgentGroup, PolicyConfig], GroupSetup] | None = None,
+        view: Callable[[Sequence[Actor]], ViewBatch] | None = None,
+    ) -> None:
+        cfg, ranks = context.config, context.ranks
+        self.context, self.cfg, self.vec, self.ranks = context, cfg, context.vector, ranks
+        self._device, self._set_up = context.device, set_up or self._plain_setup
+        self._loss = context.loss
+        if self._loss is None and cfg.train.loss is not None:
+            self._loss = import_object(cfg.train.loss, "train.loss")
+        self._random = [
+            ranks.row_generator(derive(cfg.seed, SAMPLING_STREAM)),
+            ranks.own_generator(derive(cfg.seed, ROW_STREAM)),
+        ]
+        torch.manual_seed(derive(cfg.seed, WEIGHT_STREAM) >> 1)
+        self._why_torch = ""
+        self.groups = [self._add_group(group) for group in self.vec.groups]
+        self.policies = [each.actor.policy for each in self.groups]
+        self._threads = torch.get_num_threads()
+        if all(each.learner.native for each in self.groups):
+            torch.set_num_threads(1)  # idle threads of torch would take the native learner's cores
+        self._view = None if view is None else view([each.actor for each in self.groups])
+        self._recall = Recall.of(self.policies, cfg.policy.recall_worth)
+        make_opponents = context.opponents
+        self.opponents = None if make_opponents is None else make_opponents(context, self)
+        self.collector: Collector = self._make_collector()
+        self.episodes = self.collector.episodes
+
+    def _plain_setup(self, group: AgentGroup, cfg: PolicyConfig) -> GroupSetup:
+        policy = self.context.policy_factory(group, cfg)
+        return GroupSetup(policy, group, Critics(self.cfg.train, self.ranks))
+
+    def make_policy(self, group: AgentGroup) -> Policy:
+        """Return a new policy of a group, with weights of its own."""
+        agents = self.vec.num_envs * group.num_agents
+        precision = choose_precision(self.cfg.policy, agents, self._device)
+        return self._set_up(group, replace(self.cfg.policy, precision=precision)).policy
+
+    def _add_group(self, group: AgentGroup) -> GroupLearning:
+        cfg, device, agents = self.cfg, self._device, self.vec.num_envs * group.num_agents
+        precision = choose_precision(cfg.policy, agents, device)
+        setup = self._set_up(group, replace(cfg.policy, precision=precision))
+        policy = setup.policy.to(device)
+        if cfg.train.compile:
+            compile_policy(policy)
+        shape = SegmentShape(
+            agents,
+            cfg.train.rows or agents,
+            cfg.train.horizon,
+            policy.distribution.num_samples,
+            policy.state_size,
+            policy.num_critics,
+            group.num_costs,
+        )
+        stored = policy.stored(setup.stored)
+        layout = stored.observation_layout
+        segments = Segments(stored, shape, device, cfg.train.cpu_offload)
+        returns = ReturnNormalizer(agents, cfg.train.gamma, self.ranks)
+        native, reason = make_native_learner(
+            cfg, policy, layout, precision, device, custom_loss=self._loss is not None
+        )
+        self._why_torch = self._why_torch or reason
+        engine: PolicyEngine = cfg.policy.engine
+        if engine == "auto" and (cfg.train.compile or precision == "bfloat16"):
+            engine = "torch"
+        everyone = agents * self.ranks.size  # so that any number of ranks chooses alike
+        forward = (
+            LearnerForward(native) if native else make_forward(policy, layout, engine, everyone)
+        )
+        actor = Actor(policy, segments, returns, device, self._random[0], forward)
+        novelty = Novelty(layout, device) if cfg.train.intrinsic == "rnd" else None
+        learner = PPOLearner(
+            policy,
+            make_optimiser(policy, cfg.train.optimizer_config(), native),
+            setup.critics,
+            self._random[1],
+            native,
+            self._loss,
+            novelty,
+        )
+        return GroupLearning(group, actor, learner)
+
+    def _make_collector(self) -> Collector:
+        actors = [each.actor for each in self.groups]
+        if self.opponents is not None:
+            return self.opponents.make_collector(self.vec, actors)
+        view = self._view or self._recall
+        native, actor = self.groups[0].learner.native, actors[0]
+        if native and not view and can_fill_segments(self.vec, native, actor.policy.distribution):
+            return NativeCollector(self.vec, actor, native)
+        return Collector(self.vec, actors, view)
+
+    # ------------------------------------------------------------------ collect and update
+
+    def start(self, seed: int) -> None:
+        """Begin a run: reset all environments with this seed."""
+        if self.opponents is not None:
+            self.opponents.start()
+        self.collector.start(self.context.reset_seeds(seed))
+
+    def collect(self) -> None:
+        """Step the environments until the segments of some group are full."""
+        for each in self.groups:
+            each.actor.forward.refresh()
+        self.collector.collect()
+
+    def update(self, progress: float) -> Metrics:
+        """Learn from the segments that are full, at whatever rank, and return metrics."""
+        metrics: Metrics = {}
+        rate = self.context.learning_rate(progress)
+        for each in self.groups:
+            if not self.ranks.any(each.actor.segments.full):
+                continue
+            set_learning_rate(each.learner.optimiser, rate)
+            divisor = each.actor.returns.divisor if self.cfg.train.normalise_rewards else 1.0
+            found = each.learner.update(each.actor.segments, progress, divisor)
+            prefix = "" if len(self.groups) == 1 else f"{each.group.name}/"
+            metrics |= {f"{prefix}{name}": value for name, value in found.items()}
+        if self.opponents is not None:
+            self.opponents.after_update()
+        return metrics
+
+    @property
+    def engines(self) -> list[str]:
+        """What computes the gradients, group by group: "native" or "torch"."""
+        return ["native" if each.learner.native else "torch" for each in self.groups]
+
+    @property
+    def policy_engines(self) -> list[str]:
+        """What computes the forward passes of collection, group by group."""
+        return [each.actor.forward.engine for each in self.groups]
+
+    def facts(self) -> State:
+        """Return what computes gradients and forward passes."""
+        return {"engines": self.engines, "policy_engines": self.policy_engines}
+
+    def notices(self) -> list[str]:
+        """Return why torch learns where the native learner might, and what offloading saves."""
+        found, device = [], self._device
+        if self._why_torch and self.cfg.train.engine == "auto" and device.type == "cpu":
+            found.append(f"torch learns this policy, not the native learner: {self._why_torch}")
+        if self.cfg.train.cpu_offload:
+            stores = [each.actor.segments.observations for each in self.groups]
+            spared = sum(store.offloaded_bytes for store in stores)
+            found.append(
+                f"cpu_offload: {device} is spared {spared / 1e6:.1f} MB"
+                if spared
+                else "cpu_offload: there is nothing to spare on a cpu"
+            )
+        return found
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def state_dict(self) -> tuple[Tensors, State]:
+        """Return all that resuming exactly needs.
+
+        Environments that are stepping are waited for; their results are used after resuming.
+        """
+        tensors: Tensors = {}
+        opponents = None if self.opponents is None else self.opponents.state_dict(tensors)
+        optimisers = []
+        for i, each in enumerate(self.groups):
+            optimisers.append(save_network(tensors, i, each.actor.policy, each.learner.optimiser))
+            segments = each.actor.segments.state_dict()
+            tensors[f"segments_{i}"] = {**segments, "recurrent": each.actor.states}
+            tensors[f"scale_{i}"] = dict(each.actor.returns.state_dict())
+            if learner_state := each.learner.state_dict():
+                tensors[f"learner_{i}"] = learner_state
+        if self._recall is not None:
+            tensors |= self._recall.state()
+        save_environments(tensors, self.collector)
+        state = {
+            "optimisers": optimisers,
+            "random": save_rng(self._random),
+            "backend": [self.vec.backend, self.vec.num_workers],
+            **self.facts(),
+        }
+        return tensors, state if opponents is None else {**state, "league": opponents}
+
+    def load_state_dict(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+        if self.opponents is not None:
+            self.opponents.load_state_dict(tensors, state["league"])
+        for i, each in enumerate(self.groups):
+            load_network(
+                tensors, i, each.actor.policy, each.learner.optimiser, state["optimisers"][i]
+            )
+            arrays = as_arrays(tensors[f"segments_{i}"])
+            each.actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
+            each.actor.segments.load_state_dict(arrays)
+            each.actor.returns.load_state_dict(as_arrays(tensors[f"scale_{i}"]))
+            each.learner.load_state_dict(tensors.get(f"learner_{i}", {}))
+        self._load_engines(state)
+        load_rng(self._random, state["random"])
+        self.collector.steps = int(state["steps"])
+        environments = tensors.get("environments")
+        if environments is None:
+            self.start(int(state["reset_seed"]))
+        else:
+            if self._recall is not None:
+                self._recall.load(tensors)
+            self.collector.resume(as_arrays(environments))
+
+    def _load_engines(self, state: Mapping[str, Any]) -> None:
+        """Keep the engines of the run so far, where the settings leave them open."""
+        torches = ["torch"] * len(self.groups)
+        learned, computed = state.get("engines", torches), state.get("policy_engines", torches)
+        for each, learner_engine, policy_engine in zip(self.groups, learned, computed, strict=True):
+            actor, learner = each.actor, each.learner
+            if learner.native and learner_engine == "torch" and self.cfg.train.engine == "auto":
+                self._use_torch(learner)
+            elif not learner.native and learner_engine == "native":
+                log.warning(
+                    "this run was learned by the native learner and continues with torch: its "
+                    "numbers will differ in the last digits"
+                )
+            if learner.native:
+                learner.native.refresh()
+            elif self.cfg.policy.engine == "auto":
+                layout, agents = (
+                    actor.segments.group.observation_layout,
+                    actor.segments.shape.agents,
+                )
+                actor.forward = load_forward(policy_engine, actor.policy, layout, agents)
+
+    def _use_torch(self, learner: PPOLearner) -> None:
+        """Learn and collect with torch from now on; what listens to episodes keeps listening."""
+        kept = learner.optimiser.state_dict()
+        learner.native = None
+        learner.optimiser = make_optimiser(learner.policy, self.cfg.train.optimizer_config())
+        learner.optimiser.load_state_dict(kept)
+        torch.set_num_threads(self._threads)
+        before, self.collector = self.collector, self._make_collector()
+        self.collector.episodes, self.collector.on_batch = before.episodes, before.on_batch

@@ -1,24 +1,25 @@
-"""Safe PPO: rewards while the costs of episodes stay below limits; settings, update.
+"""Safe PPO: rewards while the costs of episodes stay below limits.
 
 Each constraint has a critic of its own and a Lagrange multiplier. Before every update the
 multipliers move towards what the episodes that ended since the last one call for; then PPO learns
-from `(A_r - sum(lambda * A_c)) / (1 + sum(lambda))`, where the reward's advantages are centred and
-scaled and those of the costs are centred alone: limits and multipliers are in the units of costs.
+from `(A_r - sum(lambda * A_c)) / (1 + sum(lambda))`, where the reward's advantages are centered and
+scaled and those of the costs are only centered: limits and multipliers are in the units of costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from fugu.algos.algorithm import Metrics, RunContext
 from fugu.algos.multipliers import LagrangeMultiplier, Multiplier, PidMultiplier
-from fugu.algos.ppo import PPO, PPOConfig, standardised
-from fugu.algos.rows import Rows, Signal
+from fugu.algos.ppo import PPO, Critics, GroupSetup, PPOConfig, standardize
+from fugu.algos.segment_view import CriticTarget, SegmentView
+from fugu.algos.unused_settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     Fraction,
@@ -26,11 +27,11 @@ from fugu.core.intervals import (
     PositiveInt,
     PositiveOrInfinite,
 )
-from fugu.core.ranks import ALONE, Ranks, moments_of
+from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
 from fugu.data.episode_costs import by_constraint
 from fugu.data.segments import Segments
-from fugu.nets.learning import NativeLearner
-from fugu.policies.policy import Policy
+from fugu.envs.contract import AgentGroup
+from fugu.policies.config import PolicyConfig
 
 Limits = NonNegativeFloat | tuple[NonNegativeFloat, ...]
 LIMITS = ("cost_limit", "final_cost_limit")
@@ -84,6 +85,15 @@ class SafePPOConfig(PPOConfig):
                 f"train.multiplier_cap={self.multiplier_cap}."
             )
 
+    @property
+    def emulation(self) -> dict[str, Any]:
+        """The entries of infos that are costs."""
+        return {"costs": self.costs}
+
+    def num_critics(self, group: AgentGroup) -> int:
+        """One for the reward and one for each constraint."""
+        return 1 + group.num_costs
+
     def limits_at(self, progress: float, constraints: int) -> NDArray[np.float64]:
         """The limit of each constraint when so much of the training is done.
 
@@ -128,7 +138,7 @@ def safe_advantages(
     valid: NDArray[np.bool_] | None,
     *,
     standardise: bool = True,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> NDArray[np.float32]:
     """Advantages of the reward less those of the costs, each as much as its multiplier says.
 
@@ -140,7 +150,7 @@ def safe_advantages(
         ranks: Over whose steps they are centred.
     """
     first = advantages[0]
-    total = standardised(first, valid, ranks) if standardise else first.copy()
+    total = standardize(first, valid, ranks) if standardise else first.copy()
     for weight, costly in zip(multipliers, advantages[1:], strict=True):
         inside = costly.ravel() if valid is None else costly[valid]
         mean = ranks.moments(moments_of(inside)).mean
@@ -149,56 +159,99 @@ def safe_advantages(
     return total
 
 
-class SafePPO(PPO):
-    """Updates one policy, and the multipliers of its group's constraints.
+class CostCritics(Critics):
+    """A critic of the reward and one of each constraint, weighed by Lagrange multipliers.
 
     Args:
-        policy: To be improved, with a critic for the reward and one for each constraint.
-        optimiser: Of its parameters.
         cfg: The settings.
-        random: Draws the rows of minibatches.
-        constraints: How many.
-        ranks: Who learn together.
+        constraints: Number of constraints.
+        ranks: The processes that train together.
     """
 
     cfg: SafePPOConfig
 
-    def __init__(
-        self,
-        policy: Policy,
-        optimiser: torch.optim.Optimizer,
-        cfg: SafePPOConfig,
-        random: np.random.Generator,
-        constraints: int,
-        ranks: Ranks = ALONE,
-        core: NativeLearner | None = None,
-    ) -> None:
-        super().__init__(policy, optimiser, cfg, random, ranks, core)
+    def __init__(self, cfg: SafePPOConfig, constraints: int, ranks: Ranks = SINGLE_PROCESS) -> None:
+        super().__init__(cfg, ranks)
         self.multiplier = make_multiplier(cfg, constraints)
-        cfg.limits_at(0.0, constraints)  # whose number may be wrong
+        cfg.limits_at(0.0, constraints)  # raises if their number is wrong
         self._costs = np.zeros(constraints)  # means of the last episodes that ended
         self._violations = np.zeros(constraints)
-        # How large discounted costs are: mean squares, summed over updates. They never forget, or
-        # critics would count in tiny units when costs have been rare for long.
+        # Mean squares of discounted costs, summed over updates. They never forget, or critics would
+        # count in tiny units when costs have been rare for long.
         self._squares, self._updates = np.zeros(constraints), 0
 
-    def update(
-        self, segments: Segments, progress: float, reward_divisor: float = 1.0
-    ) -> dict[str, float]:
-        """Move the multipliers, then learn as PPO does."""
+    def begin_update(self, segments: Segments, progress: float) -> Metrics:
+        """Move the multipliers by the costs of the episodes that ended."""
         limits = self.cfg.limits_at(progress, len(self.multiplier.values))
         finished = segments.episode_costs.finished
         columns = [np.ones(len(finished)), *finished.T, *(finished > limits).T]
-        count, *sums = self._ranks.sum(np.array([column.sum() for column in columns], np.float64))
+        count, *sums = self.ranks.sum(np.array([column.sum() for column in columns], np.float64))
         if count:
             self._costs, self._violations = np.split(np.array(sums) / count, 2)
             self.multiplier.update(self._costs, limits)
-        told = self._tell(limits)
-        return told | super().update(segments, progress, reward_divisor)
+        found = {
+            "cost": self._costs,
+            "cost_limit": limits,
+            "multiplier": self.multiplier.values,
+            "violations": self._violations,
+        }
+        return {name: v for key, c in found.items() for name, v in by_constraint(key, c).items()}
+
+    @property
+    def _divisors(self) -> NDArray[np.float64]:
+        """The units in which cost critics count."""
+        if not self.cfg.normalise_costs or not self._updates:
+            return np.ones_like(self._squares)
+        sizes = np.sqrt(self._squares / self._updates)
+        return np.where(sizes > 1e-8, sizes, 1.0)
+
+    def targets(
+        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float
+    ) -> list[CriticTarget]:
+        """Return the rewards, then each kind of cost, which the reward's divisor leaves alone."""
+        cfg = self.cfg
+        gamma = cfg.gamma if cfg.cost_gamma is None else cfg.cost_gamma
+        lambda_ = cfg.lambda_ if cfg.cost_lambda is None else cfg.cost_lambda
+        costs = [
+            CriticTarget(kind[:, rows] / np.float32(divisor), gamma, lambda_)
+            for kind, divisor in zip(segments.costs, self._divisors, strict=True)
+        ]
+        return [*super().targets(segments, rows, reward_divisor), *costs]
+
+    def preference(
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """Return the combined advantages, by which segments are prioritized."""
+        return self.combine(advantages, valid)
+
+    def combine(
+        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32]:
+        """Return the advantages of rewards less those of costs; see `safe_advantages`."""
+        units = np.concatenate([[1.0], self._divisors]).astype(np.float32)
+        return safe_advantages(
+            advantages * units[:, None, None],
+            self.multiplier.values,
+            valid,
+            standardise=self.cfg.normalise_advantages,
+            ranks=self.ranks,
+        )
+
+    def report(self, data: SegmentView) -> Metrics:
+        """Return how well returns and costs were predicted, and update the units of costs."""
+        returns = data.returns()
+        first, *costs = data.explained_variances(returns, self.ranks)
+        inside = returns[1:, data.valid] * self._divisors[:, None]
+        *squares, count = self.ranks.sum(np.append(np.square(inside).sum(1), inside.shape[1]))
+        if count:
+            self._squares = self._squares + np.array(squares) / count
+            self._updates += 1
+        named = {f"{k}_explained_variance": v for k, v in by_constraint("cost", costs).items()}
+        return {"explained_variance": first, **named}
 
     def state_dict(self) -> dict[str, Any]:
-        """The multipliers, what is known of costs, and what PPO remembers."""
-        return super().state_dict() | {
+        """Return the multipliers and the statistics of costs."""
+        return {
             **{f"multiplier.{k}": v for k, v in self.multiplier.state_dict().items()},
             "costs": self._costs,
             "violations": self._violations,
@@ -208,7 +261,6 @@ class SafePPO(PPO):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
-        super().load_state_dict(state)
         arrays = {name: np.asarray(value) for name, value in state.items()}
         prefix = "multiplier."
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -216,65 +268,33 @@ class SafePPO(PPO):
         self._costs, self._violations = arrays["costs"].copy(), arrays["violations"].copy()
         self._squares, self._updates = arrays["squares"].copy(), int(arrays["updates"])
 
-    def _tell(self, limits: NDArray[np.float64]) -> dict[str, float]:
-        columns = {
-            "cost": self._costs,
-            "cost_limit": limits,
-            "multiplier": self.multiplier.values,
-            "violations": self._violations,
-        }
-        return {name: v for key, c in columns.items() for name, v in by_constraint(key, c).items()}
 
-    # ------------------------------------------------------------------ what differs from PPO
+class SafePPO(PPO):
+    """PPO with a critic and a Lagrange multiplier for each constraint.
 
-    @property
-    def _divisors(self) -> NDArray[np.float64]:
-        """What cost critics count costs in."""
-        if not self.cfg.normalise_costs or not self._updates:
-            return np.ones_like(self._squares)
-        sizes = np.sqrt(self._squares / self._updates)
-        return np.where(sizes > 1e-8, sizes, 1.0)
+    A group of agents without costs learns by plain PPO.
 
-    def _signals(
-        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float
-    ) -> list[Signal]:
-        """The rewards, then each kind of cost, which the reward's divisor leaves alone."""
-        cfg = self.cfg
-        gamma = cfg.gamma if cfg.cost_gamma is None else cfg.cost_gamma
-        lambda_ = cfg.lambda_ if cfg.cost_lambda is None else cfg.cost_lambda
-        costs = [
-            Signal(kind[:, rows] / np.float32(divisor), gamma, lambda_)
-            for kind, divisor in zip(segments.costs, self._divisors, strict=True)
-        ]
-        return [*super()._signals(segments, rows, reward_divisor), *costs]
+    Args:
+        context: What the run hands in.
+    """
 
-    def _preference(
-        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
-    ) -> NDArray[np.float32]:
-        """What is learned from, of all rows."""
-        return self._weigh(advantages, valid)
+    Config = SafePPOConfig
+    unused: ClassVar[Mapping[str, Unused]] = {
+        "train.intrinsic": NO_INTRINSIC,
+        "train.loss": NO_CUSTOM_LOSS,
+    }
 
-    def _weigh(
-        self, advantages: NDArray[np.float32], valid: NDArray[np.bool_] | None
-    ) -> NDArray[np.float32]:
-        """The advantages of rewards and costs in one."""
-        own_units = np.concatenate([[1.0], self._divisors]).astype(np.float32)
-        return safe_advantages(
-            advantages * own_units[:, None, None],
-            self.multiplier.values,
-            valid,
-            standardise=self.cfg.normalise_advantages,
-            ranks=self._ranks,
-        )
+    def __init__(self, context: RunContext) -> None:
+        if not any(group.num_costs for group in context.vector.groups):
+            raise UsageError(
+                f"algo: given safe_ppo for {context.config.env}, which has no costs; allowed: "
+                "native environments that have some, such as hazard_grid, and others whose infos "
+                "hold them (--train.costs names the entries)."
+            )
+        train: SafePPOConfig = context.config.train
 
-    def _report(self, data: Rows) -> dict[str, float]:
-        """Beside PPO's: how well costs were foretold; how large they are is noted."""
-        returns = data.returns()
-        told, *costs = data.explained_variances(returns, self._ranks)
-        inside = returns[1:, data.valid] * self._divisors[:, None]
-        *squares, count = self._ranks.sum(np.append(np.square(inside).sum(1), inside.shape[1]))
-        if count:
-            self._squares = self._squares + np.array(squares) / count
-            self._updates += 1
-        named = {f"{k}_explained_variance": v for k, v in by_constraint("cost", costs).items()}
-        return {"explained_variance": told, **named}
+        def set_up(group: AgentGroup, cfg: PolicyConfig) -> GroupSetup:
+            policy = context.policy_factory(group, cfg, train.num_critics(group))
+            return GroupSetup(policy, group, CostCritics(train, group.num_costs, context.ranks))
+
+        super().__init__(context, set_up)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fugu.algos.optimisers import OptimiserConfig, ScheduleKind
 from fugu.native.arrays import refuse
 
+RATE_STEP, RATE_SCALES = 1.5, (0.01, 10.0)
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -69,3 +71,27 @@ def learning_rate_at(progress: float, cfg: OptimiserConfig, reached: float | Non
     """
     rate = cfg.learning_rate
     return Schedule(rate, rate * cfg.final_share, cfg.schedule, cfg.warmup)(progress, reached)
+
+
+@dataclass
+class AdaptiveRate:
+    """A factor of the scheduled learning rate that follows the measured KL divergence.
+
+    Attributes:
+        scale: The factor, from 0.01 to 10.
+
+    >>> rate = AdaptiveRate()
+    >>> rate.adapt(measured=0.05, desired=0.01)
+    >>> round(rate.scale, 3)
+    0.667
+    """
+
+    scale: float = 1.0
+
+    def adapt(self, measured: float, desired: float) -> None:
+        """Divide by 1.5 above twice the desired divergence; multiply by it below half of it."""
+        if measured > 2.0 * desired:
+            self.scale /= RATE_STEP
+        elif measured < desired / 2.0:
+            self.scale *= RATE_STEP
+        self.scale = min(max(self.scale, RATE_SCALES[0]), RATE_SCALES[1])

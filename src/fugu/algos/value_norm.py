@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fugu.core.ranks import ALONE, Ranks
+from fugu.core.ranks import SINGLE_PROCESS, Ranks
 
 LEAST_WEIGHT, LEAST_VARIANCE = 1e-5, 1e-2
 
@@ -44,7 +44,7 @@ class ValueNorm:
         square = self._square / max(self._weight, LEAST_WEIGHT)
         return math.sqrt(max(square - self.mean**2, LEAST_VARIANCE))
 
-    def update(self, returns: np.ndarray[Any, Any], ranks: Ranks = ALONE) -> None:
+    def update(self, returns: np.ndarray[Any, Any], ranks: Ranks = SINGLE_PROCESS) -> None:
         """Let returns of all ranks count; none change nothing."""
         numbers, new = returns.astype(np.float64), 1.0 - self._beta
         sums = np.array([numbers.size, numbers.sum(), np.square(numbers).sum()])

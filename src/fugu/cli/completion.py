@@ -17,7 +17,7 @@ from fugu.cli.flags import SECTIONS
 from fugu.core.errors import FuguError, UsageError
 
 COMPLETE, INSTALL = "--complete", "--install-completion"
-ALONE = ("--help", "--version", INSTALL)
+SINGLE_PROCESS = ("--help", "--version", INSTALL)
 TRAIN_OPTIONS = (
     "--preset", "--config", "--algo", "--seed", "--seeds", "--device", "--auto", "--init-from",
     "--resume", "--nproc", "--max-restarts", "--rank-timeout", "--cluster", "--requeue",
@@ -79,7 +79,7 @@ def complete(words: list[str], commands: Mapping[str, Any]) -> list[str]:
     """
     *before, last = words or [""]
     if not before:
-        return _beginning(last, [*commands, *(ALONE if last.startswith("-") else ())])
+        return _beginning(last, [*commands, *(SINGLE_PROCESS if last.startswith("-") else ())])
     name = before[0]
     if name not in commands:
         return []
@@ -149,7 +149,7 @@ def _options(name: str, kind: Any, last: str) -> list[str]:
 
 
 def _settings(sections: Iterable[str]) -> list[str]:
-    from fugu.training.config import Config
+    from fugu.algos.settings import Config
 
     hints = typing.get_type_hints(Config)
     return [

@@ -70,7 +70,7 @@ class ConvertConfig:
 
 def check(found: Conversion) -> None:
     """Raise unless `fugu train` and `fugu sweep` take it."""
-    from fugu.training.config import read_config
+    from fugu.algos.settings import read_config
 
     read_config({"env": found.env or "", **found.settings})
 

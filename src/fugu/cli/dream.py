@@ -43,14 +43,14 @@ class Dream:
         from fugu.store.run import Run
         from fugu.training.dreaming import dream
         from fugu.training.evaluate import load_policies
-        from fugu.training.parts import Parts
+        from fugu.training.inputs import RunInputs
         from fugu.vector import make
         from fugu.vector.film import check_film, film
 
         check_film(self.out)
         run = Run.open(self.name, self.runs)
         cfg, policies = load_policies(
-            run, run.best() if self.best else None, Parts(trust=self.trust)
+            run, run.best() if self.best else None, RunInputs(trust=self.trust)
         )
         with make(cfg.env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
             found = dream(

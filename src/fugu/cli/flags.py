@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-import typing
 from typing import Any
 
 from fugu.core.errors import UsageError
@@ -44,12 +43,11 @@ SECTIONS = ("train", "vec", "policy", "run")
 
 def settings_help(algo: str = "ppo", sections: tuple[str, ...] = SECTIONS) -> str:
     """Every setting of an algorithm: its default, what it is, and which numbers it may be."""
-    from fugu.training.config import CONFIGS, Config
+    from fugu.algos.settings import RunConfig, section_types
 
-    lines = []
-    hints = typing.get_type_hints(CONFIGS.get(algo, Config))
+    lines, kinds = [], {**section_types(algo), "run": RunConfig}
     for section in sections:
-        kind = hints[section]
+        kind = kinds[section]
         documents = field_documents(kind)
         lines.append(f"{section}: {(kind.__doc__ or '').splitlines()[0]}")
         for item in dataclasses.fields(kind):

@@ -138,7 +138,7 @@ def _parse(args: list[str]) -> Command:
     if name in COMMANDS:
         return _parse_command(name, args[1:])
     if name not in ("", "-h", "--help"):
-        valid = [*completion.ALONE] if name.startswith("-") else list(COMMANDS)
+        valid = [*completion.SINGLE_PROCESS] if name.startswith("-") else list(COMMANDS)
         raise _RefusedError(_unknown("option" if name.startswith("-") else "command", name, valid))
     made: Command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS, prog="fugu", description=_DESCRIPTION, args=args, config=_STYLE

@@ -48,7 +48,7 @@ class Rank:
 
     def run(self) -> int:
         """Play and print; 0 if it went well."""
-        from fugu.league.engine import LEDGER
+        from fugu.league.self_play import LEDGER
         from fugu.league.standings import draw, show
         from fugu.track.picture import check_picture
 

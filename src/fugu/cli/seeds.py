@@ -21,7 +21,7 @@ from fugu.training.seeds import SeedResult, summary
 from fugu.training.trainer import DivergedError
 
 if TYPE_CHECKING:
-    from fugu.training.config import Config
+    from fugu.algos.settings import Config
     from fugu.training.session import Result
 
 

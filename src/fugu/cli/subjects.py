@@ -49,7 +49,7 @@ class Cast:
         self, run: Run, *, best: bool, greedy: bool, seed: int, trust: bool = False
     ) -> None:
         from fugu.training.evaluate import load_policies
-        from fugu.training.parts import Parts
+        from fugu.training.inputs import RunInputs
 
         checkpoint = run.best() if best else None
         if best and checkpoint is None:
@@ -57,7 +57,7 @@ class Cast:
                 f"best: given with {run.name!r}, whose checkpoints have no score; allowed: a run "
                 "in which an episode ended. Leave it out for the last checkpoint."
             )
-        self.cfg, self._policies = load_policies(run, checkpoint, Parts(trust=trust))
+        self.cfg, self._policies = load_policies(run, checkpoint, RunInputs(trust=trust))
         self._greedy, self._seed = greedy, seed
 
     def players(self, vec: Vector) -> Players:

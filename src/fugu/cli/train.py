@@ -14,7 +14,7 @@ from fugu.core.config import Tree, from_flags, merge, to_tree
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from fugu.training.config import Config
+    from fugu.algos.settings import Config
     from fugu.training.session import Callback, Result
 
 TRAIN_HELP = """usage: fugu train ENV [--SECTION.SETTING VALUE ...]
@@ -110,7 +110,8 @@ class Train:
 
     def run(self) -> int:
         """Train; 0 if it went to the end."""
-        from fugu.training.config import config_layers, read_config, sources_of
+        from fugu.algos.settings import read_config
+        from fugu.training.config import config_layers, sources_of
 
         if self.seeds < 1:
             raise UsageError(f"seeds: given {self.seeds}; allowed: 1 or more.")

@@ -112,4 +112,4 @@ class Ranks:
         return self
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()

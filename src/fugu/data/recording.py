@@ -42,7 +42,7 @@ class _Stretch:
         )
 
 
-class EpisodeRecorder:
+class EpisodeStatisticser:
     """One group's agents: their episodes go to a writer when they end.
 
     Rewards that reach an agent between its turns belong to its last action. An episode that a
@@ -97,8 +97,8 @@ class Recorder:
         folder: Of the data; of several groups, each has a folder in it.
         env: The environment's name.
         env_kwargs: Its arguments.
-        begun: As of `EpisodeRecorder`.
-        quota: As of `EpisodeRecorder`.
+        begun: As of `EpisodeStatisticser`.
+        quota: As of `EpisodeStatisticser`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Recorder:
             for place, group in zip(group_folders(folder, vec.groups), vec.groups, strict=True)
         ]
         self._recorders = [
-            EpisodeRecorder(writer, vec.num_envs * group.num_agents, begun=begun, quota=quota)
+            EpisodeStatisticser(writer, vec.num_envs * group.num_agents, begun=begun, quota=quota)
             for writer, group in zip(self.writers, vec.groups, strict=True)
         ]
 

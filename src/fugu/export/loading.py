@@ -15,10 +15,10 @@ from fugu.store.finding import is_run
 from fugu.store.run import Run
 
 if TYPE_CHECKING:
+    from fugu.algos.settings import Config
     from fugu.envs.contract import AgentGroup
     from fugu.nets.net import Net
     from fugu.policies.policy import Policy
-    from fugu.training.config import Config
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def find_all(
     """The policies of a run or a checkpoint, one for each group of agents; see `load`."""
     from fugu.policies.policy import make_policy
     from fugu.training.evaluate import load_groups
-    from fugu.training.parts import Parts
+    from fugu.training.inputs import RunInputs
 
     run, checkpoint = _places(path, root)
     if best and checkpoint is not None:
@@ -144,10 +144,10 @@ def find_all(
                 f"best: given with {run.name!r}, whose checkpoints have no score; allowed: a run "
                 "in which an episode ended. Leave it out for the last checkpoint."
             )
-    parts = Parts(env, policy_factory or make_policy, trust=trust)
-    cfg, found = load_groups(run, checkpoint, parts)
+    inputs = RunInputs(env, policy_factory or make_policy, trust=trust)
+    cfg, found = load_groups(run, checkpoint, inputs)
     everyone = [policy for _, policy in found]
-    made_of = parts.env_of(cfg.env)
+    made_of = inputs.env_of(cfg.env)
     return [Trained(run, cfg, made_of, group, policy, everyone) for group, policy in found]
 
 

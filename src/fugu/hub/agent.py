@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
 from fugu.export.engines import make_engine
 from fugu.export.player import LoadedPolicy
@@ -17,7 +18,6 @@ from fugu.hub.places import find_place
 from fugu.hub.pull import fetch
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.run import Run
-from fugu.training.config import Config
 from fugu.training.evaluate import (
     COPIES,
     MAX_EPISODE_STEPS,
@@ -26,7 +26,7 @@ from fugu.training.evaluate import (
     load_policies,
     play,
 )
-from fugu.training.parts import Parts, PolicyFactory
+from fugu.training.inputs import PolicyFactory, RunInputs
 from fugu.vector import Vector, make
 from fugu.vector.recording import record
 
@@ -41,17 +41,17 @@ class Agent:
     Attributes:
         config: Settings of the run.
         policies: One for each group of agents.
-        parts: What settings cannot say.
+        inputs: What settings cannot say.
     """
 
     config: Config
     policies: list[Policy]
-    parts: Parts
+    inputs: RunInputs
 
     def make(self, num_envs: int = 1, **options: Any) -> Vector:
         """Copies of the environment it was trained on; options are those of `fugu.make`."""
         given = {"env_kwargs": self.config.env_kwargs, **self.config.train.emulation, **options}
-        return make(self.parts.env_of(self.config.env), num_envs, **given)
+        return make(self.inputs.env_of(self.config.env), num_envs, **given)
 
     def players(self, vec: Vector, *, greedy: bool = True, seed: int = 0) -> Players:
         """Something to call with a batch for the actions that `vec.send` takes."""
@@ -99,7 +99,7 @@ class Agent:
         with self.make(1, backend="serial") as vec:
             players = self.players(vec, seed=seed)
         return record(
-            self.parts.env_of(self.config.env),
+            self.inputs.env_of(self.config.env),
             out,
             policy=players,
             steps=steps,
@@ -109,11 +109,11 @@ class Agent:
         )
 
 
-def load_agent(run: Run, checkpoint: Path | None = None, parts: Parts | None = None) -> Agent:
+def load_agent(run: Run, checkpoint: Path | None = None, inputs: RunInputs | None = None) -> Agent:
     """The agent of a run, from a checkpoint or its last one."""
-    parts = parts or Parts()
-    config, policies = load_policies(run, checkpoint, parts)
-    return Agent(config, policies, parts)
+    inputs = inputs or RunInputs()
+    config, policies = load_policies(run, checkpoint, inputs)
+    return Agent(config, policies, inputs)
 
 
 def from_hub(
@@ -139,7 +139,7 @@ def from_hub(
         token: Of the Hub; by default that of `HF_TOKEN` or `hf auth login`.
     """
     place = find_place(repo, revision, token)
-    parts = Parts(env, policy_factory or make_policy, trust=trust)
+    inputs = RunInputs(env, policy_factory or make_policy, trust=trust)
     with tempfile.TemporaryDirectory(prefix="fugu-hub-") as folder:
         fetch(
             place,
@@ -149,4 +149,4 @@ def from_hub(
             given=env is not None,
             most=max_bytes,
         )
-        return load_agent(Run(folder), parts=parts)
+        return load_agent(Run(folder), inputs=inputs)

@@ -22,7 +22,7 @@ from fugu.track.jsonl import read_metrics
 
 if TYPE_CHECKING:
     from fugu.hub.agent import Agent
-    from fugu.training.parts import PolicyFactory
+    from fugu.training.inputs import PolicyFactory
 
 EPISODES = 20
 SEED = 0  # of evaluation and film
@@ -142,10 +142,10 @@ class Bundle:
         with self._noting("not played"):
             from fugu.hub.agent import load_agent
             from fugu.policies.policy import make_policy
-            from fugu.training.parts import Parts
+            from fugu.training.inputs import RunInputs
 
-            parts = Parts(env, policy_factory or make_policy)
-            agent = load_agent(self._run, self._checkpoint, parts)
+            inputs = RunInputs(env, policy_factory or make_policy)
+            agent = load_agent(self._run, self._checkpoint, inputs)
             self._perform(agent, episodes, video)
 
     def finish(self, place: str) -> None:

@@ -12,11 +12,11 @@ from fugu.envs.contract import Buffers
 from fugu.league.players import Ids, take
 from fugu.league.pool import Pool
 from fugu.league.seats import LEARNER, SAME, Matches
-from fugu.training.collect import Acts, Collector, EpisodeRecord
+from fugu.rollout.collector import Acts, Collector, EpisodeStatistics
 from fugu.vector import Batch, Vector
 
 
-class LeagueRecord(EpisodeRecord):
+class LeagueStatistics(EpisodeStatistics):
     """What matches told: the learner's returns, and its score, against others.
 
     Matches of the learner with itself say nothing of how good it is; they count only where there
@@ -59,7 +59,7 @@ class LeagueCollector(Collector):
     ) -> None:
         super().__init__(vec, actors)
         self._pool = pool
-        self.episodes: LeagueRecord = LeagueRecord(only_itself)
+        self.episodes: LeagueStatistics = LeagueStatistics(only_itself)
 
     @torch.no_grad()
     def handle(self, batch: Batch) -> None:
@@ -85,8 +85,8 @@ class LeagueCollector(Collector):
                 found[mine[acts]] = acted[acts]
                 self.steps += int(np.count_nonzero(some.live))
             actions.append(found)
-        if self.witness is not None:
-            self.witness(batch, actions)
+        if self.on_batch is not None:
+            self.on_batch(batch, actions)
         ids = [group.agent_ids for group in batch.groups]
         if len(actions) == 1:
             self.vec.send(actions[0], ids[0])

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu.algos.settings import LeagueConfig
 from fugu.envs.contract import Buffers
 from fugu.league.matchmaking import Record, chances, draw_matches
 from fugu.league.players import Ids, Player, take
 from fugu.league.seats import LEARNER, Flags, Matches, Seats
-from fugu.training.config import LeagueConfig
 from fugu.vector import Batch, Vector
 
 ENOUGH = 50  # games against an opponent that say who is better

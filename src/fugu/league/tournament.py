@@ -13,11 +13,11 @@ import numpy as np
 
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
-from fugu.league.engine import game_of
 from fugu.league.ledger import Ledger
 from fugu.league.players import Player, Source, find_source, load_player
 from fugu.league.pool import act_for
 from fugu.league.seats import Seats
+from fugu.league.self_play import game_of
 from fugu.training.config import resolve_config
 from fugu.training.untrusted import settings_of
 from fugu.vector import Vector, make

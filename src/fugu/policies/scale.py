@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fugu.core.ranks import ALONE, Moments, Ranks
+from fugu.core.ranks import SINGLE_PROCESS, Moments, Ranks
 
 MOST = 10.0  # standard deviations; what is farther off is cut there
 LARGEST = torch.finfo(torch.float32).max
@@ -38,7 +38,7 @@ class RunningScale(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.noting, self.ranks = False, ALONE
+        self.noting, self.ranks = False, SINGLE_PROCESS
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(width, dtype=torch.float64))

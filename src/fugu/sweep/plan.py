@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from fugu.algos.settings import Config, read_config
 from fugu.core.config import Tree, from_tree, merge, to_tree
 from fugu.core.errors import UsageError
 from fugu.sweep.sampler import SamplerName
 from fugu.sweep.space import Space, nested, restore_space
-from fugu.training.config import Config, read_config, resolve_config
+from fugu.training.config import resolve_config
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
+from fugu.algos.settings import Config, read_config
 from fugu.core.config import Tree, merge, to_tree
 from fugu.core.errors import UsageError
 from fugu.sweep.ranges import Range, range_tables, read_range, read_ranges
-from fugu.training.config import Config, env_ranges, read_config
+from fugu.training.config import env_ranges
 
 
 class Space:

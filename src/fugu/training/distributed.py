@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fugu.core.errors import FuguError, UsageError
-from fugu.core.ranks import ALONE, Moments, Ranks
+from fugu.core.ranks import SINGLE_PROCESS, Moments, Ranks
 from fugu.core.seeding import derive
 
 T = TypeVar("T")
@@ -33,11 +33,11 @@ class RankLostError(FuguError, RuntimeError):
 def joined() -> Iterator[Ranks]:
     """The ranks that torchrun or Ray started this process as one of; alone if neither did."""
     if not dist.is_available():
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     given = dist.is_initialized()
     if not given and (not dist.is_torchelastic_launched() or os.environ["WORLD_SIZE"] == "1"):
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
@@ -49,7 +49,7 @@ def joined() -> Iterator[Ranks]:
             _leave, os.getpid()
         )  # not before: a store cannot serve two groups of one name
     if dist.get_world_size() == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     ranks = GroupRanks()
     yield ranks

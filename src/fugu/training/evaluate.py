@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from fugu.algos.algorithm import PolicyFactory
+from fugu.algos.registry import find_algorithm
+from fugu.algos.settings import Config
 from fugu.core.errors import EnvError, UsageError
 from fugu.core.seeding import derive
 from fugu.data.episode_costs import by_constraint
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyEngine
 from fugu.policies.policy import Policy, make_policy
+from fugu.rollout.forwards import make_forward
 from fugu.store.checkpoint import load_checkpoint, refuses_misfits
 from fugu.store.run import Run
-from fugu.training.config import Config
-from fugu.training.engines import policy_factory
 from fugu.training.episode_quota import Episode, EpisodeQuota, mean_stats
-from fugu.training.forwards import make_forward
-from fugu.training.parts import Parts, PolicyFactory
+from fugu.training.inputs import RunInputs
 from fugu.training.untrusted import settings_of
 from fugu.vector import Batch, Vector, make
 
@@ -132,7 +133,7 @@ class Players:
     def __call__(self, batch: Batch) -> Any:
         """Actions for a batch, as `Vector.send` takes them."""
         actions, self.drawn = [], []
-        parts = zip(
+        groups = zip(
             self._policies,
             self._forwards,
             self._looks,
@@ -141,7 +142,7 @@ class Players:
             batch.groups,
             strict=True,
         )
-        for policy, forward, look, states, device, group in parts:
+        for policy, forward, look, states, device, group in groups:
             rows, agents = group.rows, group.agent_ids
             ended = rows.terminations | rows.truncations | ~rows.valid
             states[agents] = policy.earned(states[agents], rows.rewards)
@@ -160,25 +161,26 @@ class Players:
 
 
 def load_policies(
-    run: Run, checkpoint: Path | None = None, parts: Parts | None = None
+    run: Run, checkpoint: Path | None = None, inputs: RunInputs | None = None
 ) -> tuple[Config, list[Policy]]:
     """A run's settings and its policies, from a checkpoint or its last one."""
-    cfg, found = load_groups(run, checkpoint, parts)
+    cfg, found = load_groups(run, checkpoint, inputs)
     return cfg, [policy for _, policy in found]
 
 
 def load_groups(
-    run: Run, checkpoint: Path | None = None, parts: Parts | None = None
+    run: Run, checkpoint: Path | None = None, inputs: RunInputs | None = None
 ) -> tuple[Config, list[tuple[AgentGroup, Policy]]]:
     """A run's settings, and each group of its agents with its policy; see `load_policies`."""
     path = checkpoint or run.latest()
     if path is None:
         raise UsageError(f"run: given {run.name!r}, which has no checkpoint yet.")
-    parts = parts or Parts()
-    cfg = settings_of(run, parts)
-    tensors, factory = load_checkpoint(path).tensors, policy_factory(cfg, parts)
+    inputs = inputs or RunInputs()
+    cfg = settings_of(run, inputs)
+    tensors = load_checkpoint(path).tensors
+    factory = find_algorithm(cfg.algo).policy_factory(cfg, inputs.factory(cfg.policy))
     found = []
-    with make(parts.env_of(cfg.env), 1, backend="serial", **cfg.env_options) as vec:
+    with make(inputs.env_of(cfg.env), 1, backend="serial", **cfg.env_options) as vec:
         for i, group in enumerate(vec.groups):
             _check_size(cfg, tensors.get(f"policy_{i}", {}))
             critics = cfg.train.num_critics(group)
@@ -235,9 +237,9 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")
     found = run if isinstance(run, Run) else Run.open(run, root)
-    parts = Parts(env, policy_factory or make_policy, trust=trust)
-    cfg, policies = load_policies(found, found.best() if best else None, parts)
-    with make(parts.env_of(cfg.env), min(COPIES, episodes), **cfg.env_options) as vec:
+    inputs = RunInputs(env, policy_factory or make_policy, trust=trust)
+    cfg, policies = load_policies(found, found.best() if best else None, inputs)
+    with make(inputs.env_of(cfg.env), min(COPIES, episodes), **cfg.env_options) as vec:
         return play(
             policies,
             vec,

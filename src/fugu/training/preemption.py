@@ -7,11 +7,11 @@ import os
 import subprocess
 from collections.abc import Callable
 
+from fugu.algos.settings import Config, read_config
 from fugu.core.config import Tree, to_tree
 from fugu.core.errors import FuguError, UsageError
 from fugu.store.checkpoint import POLICY_ONLY, read_state
 from fugu.store.run import Run
-from fugu.training.config import Config, read_config
 
 REQUEUE_STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again, nothing is wrong
 JOB = "SLURM_JOB_ID"
@@ -65,6 +65,8 @@ def _holds_policy_only(run: Run) -> bool:
 
 
 def _alike(settings: Tree, cfg: Config) -> bool:
+    if settings.get("algo", "ppo") != cfg.algo:  # which would be imported
+        return False
     try:
         theirs = read_config(settings)
     except FuguError:  # settings of another version

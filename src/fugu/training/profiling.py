@@ -15,8 +15,8 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
+from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
-from fugu.training.config import Config
 from fugu.training.trainer import Progress, Trainer
 
 # What is timed, by the part it counts for; what is called inside another counts for itself alone.
@@ -26,16 +26,16 @@ PARTS = {
     ("collect", "forward"): [
         "fugu.policies.policy:Policy.forward",
         "fugu.policies.central:CentralPolicy.forward",
-        "fugu.training.forwards:NativeForward.__call__",
-        "fugu.training.forwards:LearnerForward.__call__",
+        "fugu.rollout.forwards:NativeForward.__call__",
+        "fugu.rollout.forwards:LearnerForward.__call__",
     ],
     ("collect", "rows by the core"): ["fugu.nets.learning:NativeLearner.collect"],
-    ("collect", "chance"): ["fugu.training.native_collect:draw_chance"],
+    ("collect", "chance"): ["fugu.rollout.native_collector:draw_chance"],
     ("collect", "new weights"): [
-        "fugu.training.forwards:NativeForward.refresh",
-        "fugu.training.forwards:LearnerForward.refresh",
+        "fugu.rollout.forwards:NativeForward.refresh",
+        "fugu.rollout.forwards:LearnerForward.refresh",
     ],
-    ("collect", "critics' rows"): ["fugu.training.mappo_engine:Widener.__call__"],
+    ("collect", "critics' rows"): ["fugu.rollout.critic_observations:CriticObservations.__call__"],
     ("collect", "sampling"): [
         "fugu.policies.distribution:ActionDistribution.sample",
         "fugu.policies.distribution:ActionDistribution.to_rows",
@@ -45,7 +45,7 @@ PARTS = {
     ],
     ("collect", "send actions"): ["fugu.vector.vector:Vector.send"],
     ("collect", "reward scale"): [
-        f"fugu.training.normalise:RewardScale.{name}" for name in ("note", "note_rows")
+        f"fugu.rollout.return_normalizer:ReturnNormalizer.{name}" for name in ("note", "note_rows")
     ],
     ("learn", "gather"): [
         "fugu.algos.ppo:Rows.__init__",

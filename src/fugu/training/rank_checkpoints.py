@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from fugu.algos.algorithm import Tensors
 from fugu.core.errors import UsageError
 from fugu.core.ranks import Ranks
 from fugu.store.checkpoint import Checkpoint
-from fugu.training.engine import Tensors
 
 COMMON = ("policy_", "optimiser_")  # what all ranks have alike
 State = dict[str, Any]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fugu.algos.settings import Config
 from fugu.core.config import Tree, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
@@ -33,11 +34,10 @@ from fugu.track.snapshot import Snapshot
 from fugu.training.auto.record import is_unfinished
 from fugu.training.auto.search import TrainMember
 from fugu.training.auto.start import resume_auto, train_auto
-from fugu.training.collect import Collector
-from fugu.training.config import Config, resolve_config
+from fugu.training.config import resolve_config
 from fugu.training.distributed import joined
 from fugu.training.evaluate import COPIES, engine_of, play
-from fugu.training.parts import Parts, PolicyFactory, name_of
+from fugu.training.inputs import PolicyFactory, RunInputs, name_of
 from fugu.training.preemption import newest_alike
 from fugu.training.programs import ProgramRecorder
 from fugu.training.result import Callback as Callback
@@ -47,7 +47,7 @@ from fugu.training.untrusted import settings_of
 from fugu.vector import Vector, make
 
 log = logging.getLogger("fugu")
-DEFAULT = Parts()
+DEFAULT = RunInputs()
 RECENT = 100  # episodes that a score is the mean of
 
 
@@ -98,13 +98,13 @@ def train(
         factory=env if callable(env) else None,
     )
     with joined() as ranks:
-        parts = Parts(env if callable(env) else None, policy_factory or make_policy, ranks)
+        inputs = RunInputs(env if callable(env) else None, policy_factory or make_policy, ranks)
         first = ranks.rank == 0
         if auto:
             return train_auto(
                 cfg,
-                parts,
-                _member_trainer(parts, show, tuple(callbacks)),
+                inputs,
+                _member_trainer(inputs, show, tuple(callbacks)),
                 keep=keep,
                 show=show,
                 auto_resume=auto_resume,
@@ -113,7 +113,7 @@ def train(
         run = newest_alike(cfg) if auto_resume and keep and first else None
         resumes = ranks.share(run is not None and run.latest() is not None)
         session = Session(
-            cfg, run, show and first, tuple(callbacks), parts, resumes=resumes, keeps=keep
+            cfg, run, show and first, tuple(callbacks), inputs, resumes=resumes, keeps=keep
         )
         if init_from is not None and first:
             session.init_from = Run.open(init_from, cfg.run.folder)
@@ -147,18 +147,18 @@ def resume(
         found = None
         if not ranks.rank:
             found = run if isinstance(run, Run) else Run.open(run, root)
-        parts = Parts(env, policy_factory or make_policy, ranks, trust)
+        inputs = RunInputs(env, policy_factory or make_policy, ranks, trust)
         shown = show and not ranks.rank
         if found is not None and ranks.size == 1 and is_unfinished(found):
-            trainer = _member_trainer(parts, shown, tuple(callbacks))
-            return resume_auto(found, parts, trainer, overrides or {}, shown)
-        own = None if found is None else settings_of(found, parts, overrides)
+            trainer = _member_trainer(inputs, shown, tuple(callbacks))
+            return resume_auto(found, inputs, trainer, overrides or {}, shown)
+        own = None if found is None else settings_of(found, inputs, overrides)
         cfg = ranks.share(own)
         assert cfg is not None
-        return Session(cfg, found, shown, tuple(callbacks), parts, resumes=True).run()
+        return Session(cfg, found, shown, tuple(callbacks), inputs, resumes=True).run()
 
 
-def _member_trainer(parts: Parts, show: bool, callbacks: tuple[Callback, ...]) -> TrainMember:
+def _member_trainer(inputs: RunInputs, show: bool, callbacks: tuple[Callback, ...]) -> TrainMember:
     """Return what trains one member of a search, in a session of its own."""
 
     def train_member(
@@ -166,7 +166,7 @@ def _member_trainer(parts: Parts, show: bool, callbacks: tuple[Callback, ...]) -
     ) -> Result:
         resumes = run is not None
         session = Session(
-            cfg, run, show, callbacks + more, parts, resumes=resumes, keeps=not resumes
+            cfg, run, show, callbacks + more, inputs, resumes=resumes, keeps=not resumes
         )
         if init_from is not None and not resumes:
             session.init_from = Run.open(init_from, cfg.run.folder)
@@ -190,14 +190,14 @@ class Session:
         run: Run | None,
         show: bool,
         callbacks: tuple[Callback, ...],
-        parts: Parts = DEFAULT,
+        inputs: RunInputs = DEFAULT,
         *,
         resumes: bool = False,
         keeps: bool = False,
     ) -> None:
         self.cfg, self._run, self._show, self._callbacks = cfg, run, show, callbacks
-        self._resumes, self._keeps, self._parts = resumes, keeps, parts
-        self._ranks = parts.ranks
+        self._resumes, self._keeps, self._inputs = resumes, keeps, inputs
+        self._ranks = inputs.ranks
         self._recent: list[tuple[float, float]] = []  # episodes, and the sum of their returns
         self._saved_at = time.monotonic()
         self._episodes: dict[str, float] = {}
@@ -213,20 +213,18 @@ class Session:
 
     def _train(self) -> Result:
         began = time.perf_counter()
-        trainer = Trainer(self.cfg, self._parts)
+        trainer = Trainer(self.cfg, self._inputs)
         with ExitStack() as stack:
             stack.callback(trainer.close)
             stack.callback(self._end_examiner)
             if self.init_from is not None:
                 trainer.load_policies(load_checkpoint(_last(self.init_from)))
-            trainer.spread_policies()
+            trainer.broadcast_policies()
             if self._keeps and self._run is None and not self._ranks.rank:
                 # Now that nothing is wrong with the settings.
                 folder, name = self.cfg.run.folder, self.cfg.run.name
                 self._run = Run.create(folder, name, self.cfg.env, plain_tree(self.cfg))
-            settle = getattr(trainer.engine, "settle", None)
-            if settle is not None and self._run is not None:  # it keeps files of its own
-                settle(self._run)
+            trainer.context.run = self._run
             self._begin_recording(trainer, stack)
             first = self._restore(trainer) if self._resumes else 0
             sink = stack.enter_context(closing(self._sinks(first)))
@@ -275,8 +273,8 @@ class Session:
         wanted = {"record_data": folder is not None, "trajectories": cfg.run.trajectories}
         if not any(wanted.values()):
             return
-        collector = getattr(trainer.engine, "collector", None)
-        if not isinstance(collector, Collector):
+        collector = trainer.algorithm.collector
+        if collector is None:
             names = ", ".join(f"run.{name}" for name, is_wanted in wanted.items() if is_wanted)
             raise UsageError(
                 f"{names}: given with {cfg.algo}, which plays no episodes of its own; "
@@ -286,7 +284,7 @@ class Session:
             begun = not self._resumes
             recorder = Recorder(trainer.vec, folder, cfg.env, cfg.env_kwargs, begun=begun)
             stack.callback(recorder.close)
-            collector.witness = self._recorder = recorder
+            collector.on_batch = self._recorder = recorder
         if cfg.run.trajectories:
             if self._ranks.size > 1:
                 raise UsageError(
@@ -301,12 +299,10 @@ class Session:
             collector.episodes.listener = self._programs = programs
 
     def _note_engines(self, trainer: Trainer) -> None:
-        """Who learns, and who computes what the policies say, with the run's facts."""
-        names = ("engines", "policy_engines")
-        facts = {name: getattr(trainer.engine, name, None) for name in names}
-        known = {name: fact for name, fact in facts.items() if fact is not None}
-        if self._run is not None and known:
-            self._run.note(known)
+        """Keep the algorithm's facts with those of the run."""
+        facts = trainer.algorithm.facts()
+        if self._run is not None and facts:
+            self._run.note(facts)
 
     def _say_what_to_know(self, trainer: Trainer) -> None:
         """What somebody who starts a run would want to have known before."""
@@ -314,14 +310,8 @@ class Session:
             return
         if self._keeps and trainer.vec.why_stateless is not None:
             log.warning("resume will begin new episodes: %s", trainer.vec.why_stateless)
-        reason = getattr(trainer.engine, "why_torch", "")
-        if reason and self.cfg.train.engine == "auto" and trainer.device.type == "cpu":
-            log.warning("torch learns this policy, not the native core: %s", reason)
-        spared = getattr(trainer.engine, "offloaded_bytes", 0)
-        if spared:
-            log.warning("cpu_offload: %s is spared %.1f MB", trainer.device, spared / 1e6)
-        elif self.cfg.train.cpu_offload:
-            log.warning("cpu_offload: there is nothing to spare on a cpu")
+        for notice in trainer.algorithm.notices():
+            log.warning("%s", notice)
 
     @property
     def score(self) -> float | None:
@@ -384,7 +374,7 @@ class Session:
         episodes = self.cfg.run.evaluation_episodes
         if self._examiner is None:
             copies = min(COPIES, episodes)
-            env = self._parts.env_of(self.cfg.env)
+            env = self._inputs.env_of(self.cfg.env)
             self._examiner = make(env, copies, **self.cfg.env_options)
         limit = self.cfg.run.evaluation_max_episode_steps
         found = play(
@@ -438,7 +428,7 @@ class Session:
         self._run.prune(self.cfg.run.keep)
 
     def _restore(self, trainer: Trainer) -> int:
-        trust = self._parts.trust
+        trust = self._inputs.trust
         state = trainer.restore(None if self._run is None else _resumable(self._run, trust))
         with refuses_misfits("this run"):
             self._recent = [(float(n), float(total)) for n, total in state["recent"]]

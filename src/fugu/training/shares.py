@@ -6,36 +6,35 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from fugu.algos.registry import algorithm_names, find_algorithm
+from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
 from fugu.core.ranks import Ranks
-from fugu.core.seeding import derive
 from fugu.policies.policy import Policy
-from fugu.training.config import Config
-from fugu.training.parts import Parts
-from fugu.vector import Vector, make
+from fugu.training.inputs import RunInputs
+from fugu.vector import make
 
 AGENTS = 64  # as many copies as give so many
-TOGETHER = ("grpo", "mappo", "ppo", "safe_ppo")  # algorithms that several ranks learn with
 COUNTED = (("vec", "num_envs"), ("vec", "batch_size"), ("train", "rows"), ("train", "teams"))
 
 
-def count_copies(cfg: Config, parts: Parts) -> int:
+def count_copies(cfg: Config, inputs: RunInputs) -> int:
     """Copies of all ranks: what was asked for, or as many as give 64 agents."""
     if cfg.vec.num_envs:
         return cfg.vec.num_envs
-    with make(parts.env_of(cfg.env), 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
+    with make(inputs.env_of(cfg.env), 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
         copies = max(1, AGENTS // one.num_agents)
-    unit = 1 if parts.ranks.size == 1 else parts.ranks.size * cfg.vec.group_size
+    unit = 1 if inputs.ranks.size == 1 else inputs.ranks.size * cfg.vec.group_size
     return -(-copies // unit) * unit
 
 
-def share_of(cfg: Config, parts: Parts) -> Config:
+def share_of(cfg: Config, inputs: RunInputs) -> Config:
     """The settings of this rank: its share of what those of the run count."""
-    size = parts.ranks.size
+    size = inputs.ranks.size
     if size == 1:
         return cfg
     check_shares(cfg, size)
-    whole = replace(cfg, vec=replace(cfg.vec, num_envs=count_copies(cfg, parts)))
+    whole = replace(cfg, vec=replace(cfg.vec, num_envs=count_copies(cfg, inputs)))
     shares: dict[str, dict[str, Any]] = {"vec": {}, "train": {}}
     for section, name in COUNTED:
         if given := getattr(getattr(whole, section), name, None):
@@ -50,9 +49,10 @@ def share_of(cfg: Config, parts: Parts) -> Config:
 
 def check_shares(cfg: Config, size: int) -> None:
     """Raise if a run cannot be divided among so many ranks."""
-    if cfg.algo not in TOGETHER:
+    if not find_algorithm(cfg.algo).supports_ranks:
+        names = [name for name in algorithm_names() if find_algorithm(name).supports_ranks]
         raise UsageError(
-            f"nproc: given {size} with {cfg.algo}; allowed: more than 1 with {', '.join(TOGETHER)}."
+            f"nproc: given {size} with {cfg.algo}; allowed: more than 1 with {', '.join(names)}."
         )
     for section, name in COUNTED:
         given = getattr(getattr(cfg, section), name, None) or 0
@@ -74,16 +74,8 @@ def check_shares(cfg: Config, size: int) -> None:
             raise UsageError(f"{place}: given {given} with {size} ranks; allowed: with one.")
 
 
-def own_seeds(seed: int, vec: Vector, group_size: int, ranks: Ranks) -> int | list[int]:
-    """The seeds of this rank's copies: those that they would have in one process."""
-    if ranks.size == 1:
-        return seed
-    first = ranks.rank * vec.num_envs
-    return [derive(seed, (first + env) // group_size) for env in range(vec.num_envs)]
-
-
-def spread(policy: Policy, ranks: Ranks) -> None:
-    """Give all ranks the first one's weights, and what normalises observations what all see."""
+def broadcast(policy: Policy, ranks: Ranks) -> None:
+    """Give all ranks the first one's weights, and normalize observations by what all see."""
     ranks.copy_first(tensor.data for tensor in chain(policy.parameters(), policy.buffers()))
     for scale in policy.scales:
         scale.ranks = ranks

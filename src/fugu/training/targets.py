@@ -17,7 +17,7 @@ from fugu.policies.policy import Policy
 from fugu.store.run import Run
 from fugu.track.picture import COLOURS, check_picture
 from fugu.training.evaluate import COPIES, MAX_EPISODE_STEPS, Evaluation, load_policies, play
-from fugu.training.parts import Parts
+from fugu.training.inputs import RunInputs
 from fugu.vector import make
 
 
@@ -55,10 +55,10 @@ def evaluate_targets(
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")
     found = run if isinstance(run, Run) else Run.open(run, root)
-    parts = Parts(env, trust=trust)
-    cfg, policies = load_policies(found, found.best() if best else None, parts)
+    inputs = RunInputs(env, trust=trust)
+    cfg, policies = load_policies(found, found.best() if best else None, inputs)
     achieved = []
-    with make(parts.env_of(cfg.env), min(COPIES, episodes), **cfg.env_options) as vec:
+    with make(inputs.env_of(cfg.env), min(COPIES, episodes), **cfg.env_options) as vec:
         for target in targets:
             ask(policies, target)
             played = play(

@@ -1,4 +1,4 @@
-"""The trainer: collects, updates, records, saves; and goes on from what was saved."""
+"""The trainer: drives an algorithm through collections and updates, and resumes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from fugu.algos.schedules import learning_rate_at
+from fugu.algos.algorithm import Algorithm, RunContext, State, Tensors
+from fugu.algos.building import import_object
+from fugu.algos.checkpointing import as_tensors
+from fugu.algos.registry import algorithm_names, find_algorithm
+from fugu.algos.settings import Config
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import keep_freed_memory
 from fugu.core.seeding import derive
+from fugu.envs.contract import AgentGroup
 from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint, refuses_misfits
-from fugu.training.config import Config
-from fugu.training.engine import Tensors
-from fugu.training.engines import make_engine
-from fugu.training.keeping import as_tensors
-from fugu.training.parts import Parts
-from fugu.training.ppo_engine import optimiser_config
+from fugu.training.inputs import RunInputs
 from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint
-from fugu.training.shares import count_copies, share_of, spread
+from fugu.training.shares import broadcast, count_copies, share_of
 from fugu.vector import Vector, make
 from fugu.vector.ray_report import ClusterReport
 
@@ -39,21 +39,21 @@ Report = Mapping[str, float]
 
 
 class DivergedError(FuguError, ArithmeticError):
-    """A loss or a weight is not a number any more."""
+    """A loss or a weight is NaN or infinite."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How a run stands after an update.
+    """The state of a run after an update.
 
     Attributes:
         steps: Agent steps so far, of all ranks.
         updates: Updates so far.
-        steps_per_second: Over the last update.
+        steps_per_second: Agent steps per second over the last update.
         phases: Seconds of each phase of the last update.
-        losses: Of the last update.
+        losses: Metrics of the last update.
         episodes: Means over the episodes that ended since the update before; empty if none did.
-        cluster: What the nodes of Ray's cluster did since then, if environments are on one.
+        cluster: Activity of the nodes of a Ray cluster since then; None without one.
     """
 
     steps: int
@@ -72,23 +72,25 @@ class Trainer:
         cfg: Its settings.
         ranks: The processes that train together, of which this is one.
         vec: Its environments; with several ranks, this one's share of them.
-        engine: What collects and learns.
+        algorithm: Collects experience and learns from it.
+        context: What the algorithm was handed.
         steps: Agent steps so far, of all ranks.
         updates: Updates so far.
-        stopping: Set from outside, at any rank, ends `run` after the update under way.
+        stopping: Setting it, at any rank, ends `run` after the update under way.
     """
 
-    def __init__(self, cfg: Config, parts: Parts | None = None) -> None:
-        parts = parts or Parts()
+    def __init__(self, cfg: Config, inputs: RunInputs | None = None) -> None:
+        inputs = inputs or RunInputs()
         keep_freed_memory()
-        self.cfg, self.device, self.ranks = cfg, find_device(cfg.device), parts.ranks
-        own = share_of(cfg, parts)
-        self.vec = make_vector(own, parts)
+        self.cfg, self.device, self.ranks = cfg, find_device(cfg.device), inputs.ranks
+        own = share_of(cfg, inputs)
+        self.vec = make_vector(own, inputs)
         agents = self.vec.num_agents
         self._undo = set_threads(threads_for(own, agents), cfg.train.deterministic)
         try:
-            self.engine = make_engine(own, self.vec, self.device, parts)
-            self.spread_policies()
+            self.context = make_context(own, self.vec, self.device, inputs)
+            self.algorithm: Algorithm = find_algorithm(own.algo)(self.context)
+            self.broadcast_policies()
         except BaseException:
             self.close()
             raise
@@ -97,38 +99,37 @@ class Trainer:
     @property
     def policies(self) -> list[Policy]:
         """One for each group of agents."""
-        return self.engine.policies
+        return list(self.algorithm.policies)
 
     @property
     def progress(self) -> float:
-        """Of the whole run, from 0 to 1."""
+        """Share of the run that is done, from 0 to 1."""
         return min(1.0, self.steps / self.cfg.train.total_steps)
 
     def run(self, after_update: Callable[[Progress], None] = lambda progress: None) -> None:
-        """Train to the end, or until it is told to stop; a new run begins its environments."""
+        """Train to the end, or until `stopping` is set; a new run resets its environments."""
         if not self.updates and not self.steps:
-            self.engine.start(derive(self.cfg.seed, ENVIRONMENTS))
+            self.algorithm.start(derive(self.cfg.seed, ENVIRONMENTS))
         while self.steps < self.cfg.train.total_steps and not self.ranks.any(self.stopping):
             after_update(self.update())
 
     def update(self) -> Progress:
-        """Collect rows and learn from them."""
-        self._check({})  # somebody may have laid hands on the weights
+        """Collect the experience of one update and learn from it."""
+        self._check({})  # a callback may have modified the weights
         began, steps, progress = time.perf_counter(), self.steps, self.progress
-        self.engine.collect()
+        self.algorithm.collect()
         collected = time.perf_counter()
-        reached = int(self.ranks.sum(np.array([self.engine.steps], np.float64))[0])
-        share = reached / self.cfg.train.total_steps
-        rate = learning_rate_at(progress, optimiser_config(self.cfg), share)
-        losses = self.engine.update(progress, rate)
+        reached = int(self.ranks.sum(np.array([self.algorithm.steps], np.float64))[0])
+        self.context.steps = reached
+        losses = self.algorithm.update(progress)
         self.steps = reached
         self._check(losses)
         self.updates += 1
         ended = time.perf_counter()
         phases = {"collect": collected - began, "learn": ended - collected}
         rates = (self.steps - steps) / max(ended - began, 1e-9)
-        losses.setdefault("learning_rate", rate)
-        episodes = self.engine.episodes.read(self.ranks)
+        losses.setdefault("learning_rate", self.context.learning_rate(progress))
+        episodes = self.algorithm.episodes.read(self.ranks)
         cluster = self.vec.cluster()
         return Progress(self.steps, self.updates, rates, phases, losses, episodes, cluster)
 
@@ -148,14 +149,14 @@ class Trainer:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def checkpoint(self) -> tuple[Tensors, dict[str, Any]]:
-        """Tensors and the rest of all that a run needs to go on exactly, at the first rank."""
-        tensors, state = self.engine.checkpoint()
-        state |= {"steps": self.steps, "own_steps": self.engine.steps, "updates": self.updates}
+    def checkpoint(self) -> tuple[Tensors, State]:
+        """Return all that resuming exactly needs, tensors and the rest, at the first rank."""
+        tensors, state = self.algorithm.state_dict()
+        state |= {"steps": self.steps, "own_steps": self.algorithm.steps, "updates": self.updates}
         return gather_checkpoint(self.ranks, tensors, state)
 
     def load_policies(self, checkpoint: Checkpoint) -> None:
-        """Begin with the policies of a checkpoint, and nothing else of it."""
+        """Load the policies of a checkpoint, and nothing else of it."""
         for i, policy in enumerate(self.policies):
             given = checkpoint.tensors.get(f"policy_{i}", {})
             own = policy.state_dict()
@@ -163,30 +164,73 @@ class Trainer:
             wrong = [k for k in fixed if k not in given or tuple(given[k].shape) != own[k].shape]
             if wrong or given.keys() != own.keys():
                 raise UsageError(
-                    f"init-from: given a policy whose {wrong[:3] or 'parts'} differ from this "
+                    f"init-from: given a policy whose {wrong[:3] or 'inputs'} differ from this "
                     "one's; allowed: one of the same environment with the same policy settings."
                 )
             policy.load_state_dict(as_tensors(given))
 
-    def spread_policies(self) -> None:
+    def broadcast_policies(self) -> None:
         """Let all ranks begin with the policies of the first one."""
         for policy in self.policies:
-            spread(policy, self.ranks)
+            broadcast(policy, self.ranks)
 
     def restore(self, checkpoint: Checkpoint | None) -> Mapping[str, Any]:
-        """Go on from a checkpoint that the first rank has; its state."""
+        """Load a checkpoint that the first rank has; return its state."""
         with refuses_misfits("this run"):
             own = hand_out_checkpoint(self.ranks, checkpoint)
             self.steps, self.updates = int(own.state["steps"]), int(own.state["updates"])
             seed = derive(self.cfg.seed, ENVIRONMENTS, self.updates)
-            steps = own.state.get("own_steps", self.steps)
-            self.engine.restore(own.tensors, {**own.state, "steps": steps}, seed)
+            steps, self.context.steps = own.state.get("own_steps", self.steps), self.steps
+            state = {**own.state, "steps": steps, "reset_seed": seed}
+            self.algorithm.load_state_dict(own.tensors, state)
         return own.state
 
     def close(self) -> None:
         """End the environments; torch's settings are then as they were."""
         self.vec.close()
         self._undo()
+
+
+OPPONENTS = "fugu.league.self_play:SelfPlay"  # a layer above, imported for runs in a league
+
+
+def make_context(
+    cfg: Config, vector: Vector, device: torch.device, inputs: RunInputs
+) -> RunContext:
+    """Return what the algorithm of a run is handed."""
+    check_spaces(vector.groups)
+    opponents = None
+    if cfg.league.enabled:
+        if not find_algorithm(cfg.algo).supports_leagues:
+            names = [name for name in algorithm_names() if find_algorithm(name).supports_leagues]
+            raise UsageError(
+                f"algo: given {cfg.algo!r} in a league; allowed: {', '.join(names)}, whose "
+                "learners need nothing of what other agents do."
+            )
+        opponents = import_object(OPPONENTS, "league")
+    return RunContext(
+        cfg,
+        vector,
+        device,
+        inputs.factory(cfg.policy),
+        inputs.ranks,
+        inputs.loss,
+        opponents,
+    )
+
+
+def check_spaces(groups: Sequence[AgentGroup]) -> None:
+    """Raise `UsageError` if the observations or the actions of a group hold no number at all."""
+    for group in groups:
+        spaces = {"observation": group.observation_layout, "action": group.action_layout}
+        for name, layout in spaces.items():
+            if not layout.size:
+                remedy = "Show a constant instead" if name == "observation" else "Add an action"
+                raise UsageError(
+                    f"{name} space of {group.name!r}: given {layout.space}, which holds no number; "
+                    f"allowed: spaces with one number or more. {remedy}, such as "
+                    f"{'Box(0, 1, (1,))' if name == 'observation' else 'Discrete(1)'}."
+                )
 
 
 def threads_for(cfg: Config, agents: int) -> int:
@@ -240,14 +284,14 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def make_vector(cfg: Config, parts: Parts) -> Vector:
+def make_vector(cfg: Config, inputs: RunInputs) -> Vector:
     """The environments of a run."""
     if not cfg.env:
         raise UsageError("env: given nothing; allowed: any name that fugu.make takes.")
-    env = parts.env_of(cfg.env)
+    env = inputs.env_of(cfg.env)
     return make(
         env,
-        count_copies(cfg, parts),
+        count_copies(cfg, inputs),
         backend=cfg.vec.backend,
         num_workers=cfg.vec.num_workers,
         batch_size=cfg.vec.batch_size,

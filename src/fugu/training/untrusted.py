@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, Literal, Union
 
+from fugu.algos.registry import is_builtin
+from fugu.algos.settings import Config, RunConfig, read_config
 from fugu.core.config import Tree, merge, to_tree
 from fugu.envs.untrusted import (
     CALLED,
@@ -29,12 +31,11 @@ from fugu.envs.untrusted import (
     text,
 )
 from fugu.store.run import Run
-from fugu.training.config import Config, RunConfig, read_config
-from fugu.training.parts import Parts
+from fugu.training.inputs import RunInputs
 
 SETTINGS: dict[str, Rule] = {
     "device": text(r"(cpu|cuda|mps)(:\d{1,2})?", "cpu, cuda, cuda:N or mps"),
-    "algo": Rule("any algorithm of fugu", lambda value: True),  # `read_config` knows them
+    "algo": Rule("the name of an algorithm that ships with fugu", is_builtin),
     "train.horizon": count(1, 1 << 20),
     "train.threads": count(0, 1024),
     "train.costs": each(text(NAME, "a name")),
@@ -60,22 +61,25 @@ and tables are not.
 """
 
 
-def settings_of(run: Run, parts: Parts | None = None, overrides: Tree | None = None) -> Config:
+def settings_of(run: Run, inputs: RunInputs | None = None, overrides: Tree | None = None) -> Config:
     """Return the settings of a run, which every reader of runs takes from here.
 
     Args:
         run: The run.
-        parts: What the caller gave: an environment of its own, and whether it trusts the run.
+        inputs: What the caller gave: an environment of its own, and whether it trusts the run.
         overrides: Settings of the caller, which win.
 
     Raises:
         UntrustedError: Somebody else wrote the run, and its settings are more than data.
     """
-    parts, cfg = parts or Parts(), read_config(run.config)
-    if parts.trust:
+    inputs = inputs or RunInputs()
+    if not inputs.trust and not run.is_own():
+        check_algorithm(run.config, _remedy(run))  # before it is imported
+    cfg = read_config(run.config)
+    if inputs.trust:
         run.trust()
     elif not run.is_own():
-        cfg = _checked(run, cfg, given=parts.env is not None)
+        cfg = _checked(run, cfg, given=inputs.env is not None)
     return read_config(merge(to_tree(cfg), overrides)) if overrides else cfg
 
 
@@ -84,13 +88,31 @@ def _checked(run: Run, cfg: Config, *, given: bool) -> Config:
 
     The run's place and name are those of its folder, whatever its settings say.
     """
-    remedy = (
-        f"The run {str(run.folder)!r} was not trained here. If you know who made it, trust it "
-        f"once: fugu eval {shlex.quote(str(run.folder))} --trust (in Python trust=True)."
-    )
+    remedy = _remedy(run)
     plain = replace(cfg.run, folder=RunConfig.folder, name=RunConfig.name)
     check_settings(replace(cfg, run=plain), remedy, given=given)
     return replace(cfg, run=replace(cfg.run, folder=run.folder.parent, name=run.name))
+
+
+def _remedy(run: Run) -> str:
+    return (
+        f"The run {str(run.folder)!r} was not trained here. If you know who made it, trust it "
+        f"once: fugu eval {shlex.quote(str(run.folder))} --trust (in Python trust=True)."
+    )
+
+
+def check_algorithm(settings: Tree, remedy: str) -> None:
+    """Raise UntrustedError if settings name an algorithm that does not ship with fugu.
+
+    Its module would be imported to read the rest of the settings.
+
+    Args:
+        settings: The settings, as nested dicts.
+        remedy: What the user can do about it, as a sentence.
+    """
+    rule, given = SETTINGS["algo"], settings.get("algo", "ppo")
+    if not rule.holds(given):
+        raise refusal("algo", rule.allowed, given, remedy)
 
 
 def check_settings(cfg: Config, remedy: str, *, given: bool = False) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
 from fugu.hub.contents import CHECKSUMS, CONFIG, RUN, dump_checksums, sha256_of
 from fugu.hub.settings import shared_config
 from fugu.store import values
 from fugu.store.checkpoint import POLICY_ONLY, load_checkpoint, save_checkpoint
 from fugu.store.run import Run
-from fugu.training.config import read_config
 from fugu.training.untrusted import check_settings
 from fugu.zoo.index import INDEX, ZooPolicy, read_index, write_index
 

@@ -217,7 +217,7 @@ class DreamerAgent(Policy):
         torch._foreach_lerp_(slow, list(self.critic.parameters()), rate)
 
 
-class Dreamer:
+class DreamerLearner:
     """Improves an agent, one gradient step at a time.
 
     Attributes:

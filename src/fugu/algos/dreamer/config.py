@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, Literal
 
+from fugu.algos.optimisers import OptimiserKind
+from fugu.algos.settings import LearningConfig, VecConfig
+from fugu.core.config import Tree
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     CheckedConfig,
@@ -59,10 +62,17 @@ class DreamerPolicyConfig(CheckedConfig):
 
 
 @dataclass(frozen=True)
-class DreamerConfig(CheckedConfig):
+class DreamerConfig(LearningConfig):
     """Settings of Dreamer."""
 
-    section: ClassVar[str] = "train"
+    total_steps: int = 100_000
+    """Agent steps of the whole run."""
+    optimiser: OptimiserKind = "laprop"
+    """Optimizer of all networks together."""
+    learning_rate: float = 3e-4
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    threads: int = 1
+    """Threads that torch may use; 0: as it chooses. More do not help with small networks."""
 
     train_ratio: PositiveFloat = 64.0
     """Steps of replay that are learned from for each agent step."""
@@ -140,7 +150,12 @@ class DreamerConfig(CheckedConfig):
         return self.imagination_starts or self.batch_length
 
 
-Tree = dict[str, Any]
+@dataclass(frozen=True)
+class DreamerVecConfig(VecConfig):
+    """How environments are stepped for Dreamer."""
+
+    num_envs: int = 8
+    """Copies."""
 
 
 def _published(deter: int, hidden: int, classes: int, units: int, depth: int) -> Tree:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fugu.algos.ppo import PPOConfig
+from fugu.algos.settings import Config, read_config
 from fugu.core.config import Tree, merge
 from fugu.core.errors import UsageError
-from fugu.training.config import Config, TrainConfig, read_config
 
 DEFAULTS = "defaults"  # the name of the first member, which changes nothing
 ENTROPY = 0.01  # bonus of a member that explores, where the settings have none
@@ -48,10 +49,10 @@ class Candidate:
         return ", ".join(f"{name.rstrip('_')}={value}" for name, value in self.changes.items())
 
 
-def make_members(train: TrainConfig) -> list[Candidate]:
+def make_members(train: PPOConfig) -> list[Candidate]:
     """Return the members of the first rung, eight at most; the first one changes nothing.
 
-    >>> [member.name for member in make_members(TrainConfig(desired_kl=0.02, learning_rate=3e-4))]
+    >>> [member.name for member in make_members(PPOConfig(desired_kl=0.02, learning_rate=3e-4))]
     ... # doctest: +NORMALIZE_WHITESPACE
     ['defaults', 'rate-up', 'rate-down', 'entropy-up', 'gamma-down', 'gamma-up', 'epochs-down',
      'gamma-up-entropy-up']
@@ -77,7 +78,7 @@ def make_members(train: TrainConfig) -> list[Candidate]:
     return found
 
 
-def make_curious_members(train: TrainConfig) -> list[Candidate]:
+def make_curious_members(train: PPOConfig) -> list[Candidate]:
     """Return the members for a task whose rewards do not vary: random network distillation."""
     if train.intrinsic == "rnd":
         return []
@@ -121,12 +122,12 @@ def member_config(base: Tree, member: Candidate, run: Mapping[str, Any]) -> Conf
     return member.apply(read_config(merge(base, {"run": run})))
 
 
-def _rates(train: TrainConfig, sign: int) -> Tree:
+def _rates(train: PPOConfig, sign: int) -> Tree:
     """Return a larger (1) or smaller (-1) policy update.
 
-    >>> _rates(TrainConfig(learning_rate=0.001), 1)
+    >>> _rates(PPOConfig(learning_rate=0.001), 1)
     {'learning_rate': 0.003}
-    >>> _rates(TrainConfig(desired_kl=0.02, final_desired_kl=0.001), -1)
+    >>> _rates(PPOConfig(desired_kl=0.02, final_desired_kl=0.001), -1)
     {'desired_kl': 0.01, 'final_desired_kl': 0.0005}
     """
     if train.desired_kl is None:
@@ -149,7 +150,7 @@ def _discounts(gamma: float) -> tuple[Tree, Tree]:
     return {"gamma": _round(max(0.0, 1.0 - 5.0 * left))}, {"gamma": _round(1.0 - left / 5.0)}
 
 
-def _reuse(train: TrainConfig) -> Candidate:
+def _reuse(train: PPOConfig) -> Candidate:
     """Return a member that uses each batch half as often, or twice where it is used once."""
     name = "epochs" if train.replay_ratio is None else "replay_ratio"
     given = getattr(train, name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from fugu.algos.settings import Config
 from fugu.core.config import Tree, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.toml import dump_toml
@@ -17,7 +18,6 @@ from fugu.track.picture import draw_curves
 from fugu.track.text import number
 from fugu.training.auto.members import DEFAULTS
 from fugu.training.auto.record import Rung, SearchRecord
-from fugu.training.config import Config
 
 SECTIONS = ("algo", "env_kwargs", "train", "vec", "policy")  # of auto.toml
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from fugu.algos.settings import Config, read_config
 from fugu.core.config import plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
@@ -36,9 +37,8 @@ from fugu.training.auto.ranking import (
 )
 from fugu.training.auto.record import Rung, SearchRecord, members_folder
 from fugu.training.auto.report import write_curves, write_settings
-from fugu.training.config import Config, read_config
 from fugu.training.evaluate import COPIES, engine_of, load_policies, play
-from fugu.training.parts import Parts
+from fugu.training.inputs import RunInputs
 from fugu.training.result import Callback, Result
 from fugu.training.shares import AGENTS
 from fugu.training.trainer import DivergedError, Progress, Trainer
@@ -70,7 +70,7 @@ class Search:
     Args:
         run: The folder of the whole search, and of the winner in the end.
         record: What is known so far.
-        parts: The callables of the run.
+        inputs: The callables of the run.
         train_member: Trains one member.
         report: Called with the record after every rung and at the end.
     """
@@ -79,11 +79,11 @@ class Search:
         self,
         run: Run,
         record: SearchRecord,
-        parts: Parts,
+        inputs: RunInputs,
         train_member: TrainMember,
         report: Callable[[SearchRecord], None] = lambda record: None,
     ) -> None:
-        self._run, self._record, self._parts = run, record, parts
+        self._run, self._record, self._inputs = run, record, inputs
         self._train_member, self._report = train_member, report
         self._cfg = read_config(record.config)
 
@@ -199,8 +199,8 @@ class Search:
 
     def _play(self, name: str) -> tuple[float, ...] | None:
         """Return the returns of a finalist's greedy episodes; None if one takes too long."""
-        cfg, policies = load_policies(self._member(name), None, self._parts)
-        with make(self._parts.env_of(cfg.env), COPIES, **cfg.env_options) as vec:
+        cfg, policies = load_policies(self._member(name), None, self._inputs)
+        with make(self._inputs.env_of(cfg.env), COPIES, **cfg.env_options) as vec:
             steps = cfg.train.total_steps // EVALUATION_SHARE // vec.num_agents
             found = play(
                 policies,
@@ -258,13 +258,13 @@ def _stop_at(steps: int) -> Callback:
     return stop
 
 
-def new_record(cfg: Config, parts: Parts, init_from: str | None = None) -> SearchRecord:
+def new_record(cfg: Config, inputs: RunInputs, init_from: str | None = None) -> SearchRecord:
     """Return the record of a search that has not begun.
 
     Raises:
         UsageError: The first rung would have too few updates to compare members by.
     """
-    batch, updates = _steps_per_update(cfg, parts), RUNGS[0][0] * UPDATES
+    batch, updates = _steps_per_update(cfg, inputs), RUNGS[0][0] * UPDATES
     if cfg.train.total_steps < updates * batch:
         raise UsageError(
             f"auto: expected train.total_steps of {updates * batch:,} or more, {updates} updates "
@@ -273,8 +273,8 @@ def new_record(cfg: Config, parts: Parts, init_from: str | None = None) -> Searc
     return SearchRecord(plain_tree(cfg), tuple(make_members(cfg.train)), init_from=init_from)
 
 
-def _steps_per_update(cfg: Config, parts: Parts) -> int:
-    env = parts.env_of(cfg.env)
+def _steps_per_update(cfg: Config, inputs: RunInputs) -> int:
+    env = inputs.env_of(cfg.env)
     with make(env, 1, backend="serial", **cfg.env_options) as one:
         agents = one.num_agents
     copies = cfg.vec.num_envs or max(1, AGENTS // agents)

@@ -1,4 +1,4 @@
-"""What a run is made of that settings cannot say: things to call."""
+"""What a run is given besides settings: objects that a file of settings cannot hold."""
 
 from __future__ import annotations
 
@@ -6,38 +6,39 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
+from fugu.algos.algorithm import PolicyFactory
 from fugu.core.errors import UsageError
-from fugu.core.ranks import ALONE, Ranks
+from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.envs.untrusted import CALLED
-from fugu.policies.config import PolicyConfig
-from fugu.policies.policy import Policy, make_policy
+from fugu.policies.policy import make_policy
 from fugu.policies.recalling import recalling
-
-PolicyFactory: TypeAlias = Callable[..., Policy]
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The callables of a run.
+class RunInputs:
+    """Objects that the caller hands to a run.
 
     Attributes:
         env: Makes an environment; None if the settings name it.
         policy: Makes the policy of a group of agents, called with the group and the policy's
             settings (and the number of critics, where there are several).
+        loss: Computes the loss in place of the algorithm's own; None: its own, or the one that the
+            settings name.
         ranks: The processes that train together.
         trust: Whether the user trusts the run, whoever wrote it (see `fugu.training.untrusted`).
     """
 
     env: Callable[..., Any] | None = None
     policy: PolicyFactory = make_policy
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_PROCESS
     trust: bool = False
+    loss: Callable[..., Any] | None = None
 
-    def factory(self, cfg: PolicyConfig) -> PolicyFactory:
-        """What makes the policies of a run with these settings."""
-        if not cfg.recall:
+    def factory(self, cfg: Any) -> PolicyFactory:
+        """Return what makes the policies of a run with these settings of its policy."""
+        if not getattr(cfg, "recall", 0):
             return self.policy
         if self.ranks.size > 1:
             raise UsageError(
@@ -47,7 +48,7 @@ class Parts:
         return partial(recalling, self.policy)
 
     def env_of(self, name: str) -> str | Callable[..., Any]:
-        """What to give to `fugu.make`, for a run whose settings say `name`."""
+        """Return what `fugu.make` is given, for a run whose settings name `name`."""
         if self.env is None and name == CALLED:
             raise UsageError(
                 "env: given a run that was trained on something to call, which no file can hold; "
@@ -57,7 +58,9 @@ class Parts:
 
 
 def name_of(env: str | Callable[..., Any]) -> str:
-    """What settings say of an environment: its name, `package.module:factory`, or that it is none.
+    """Return the name of an environment, or of a function, for settings.
+
+    It is `package.module:name` where it can be imported, else a mark that the caller has it.
 
     >>> name_of("cartpole"), name_of(dict), name_of(lambda: None)
     ('cartpole', 'builtins:dict', '<called>')

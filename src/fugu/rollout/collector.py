@@ -1,4 +1,4 @@
-"""Collection: policies act in a vector and what comes of it is written into segments."""
+"""Collect experience: policies act in a vector, and what follows is recorded in segments."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fugu.core.ranks import ALONE, Ranks
+from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.data.segments import Segments
 from fugu.envs.contract import Buffers
 from fugu.envs.episode_stats import scalars
 from fugu.policies.policy import Policy
-from fugu.training.forwards import Forward, TorchForward
-from fugu.training.normalise import RewardScale
+from fugu.rollout.forwards import Forward, TorchForward
+from fugu.rollout.return_normalizer import ReturnNormalizer
 from fugu.vector import Batch, GroupBatch, Vector
 from fugu.vector.commands import Seeds
 from fugu.vector.native_crew import EpisodeInfos
 
 
-class EpisodeRecord:
-    """What ended episodes told, until somebody reads it.
+class EpisodeStatistics:
+    """Means of what the infos of ended episodes report, since they were last read.
 
     Attributes:
-        listener: Told the copy and the info of every episode that ends; nobody, if not set.
+        listener: Called with the copy and the info of every episode that ends; None: nothing is.
+        episodes: Number of episodes since the last reading.
     """
 
     listener: Callable[[int, Mapping[str, Any]], None] | None = None
@@ -36,29 +37,29 @@ class EpisodeRecord:
         self.episodes = 0
 
     def note(self, infos: Mapping[int, tuple[dict[str, Any], ...]]) -> None:
-        """Infos of a batch."""
+        """Add the infos of a batch."""
         if isinstance(infos, EpisodeInfos) and self.listener is None:
             self.add_totals(infos.names, infos.episodes.sum(0, dtype=np.float64))
             return
-        for copy, told in infos.items():
-            for info in told:
+        for copy, entries in infos.items():
+            for info in entries:
                 if "episode_return" in info:
                     self._add(info, 1.0)
                     if self.listener is not None:
                         self.listener(copy, info)
 
-    def read(self, ranks: Ranks = ALONE) -> dict[str, float]:
-        """Means over the episodes of all ranks since the last reading; empty if there were none."""
-        told = ranks.gather((self._sums, self._counts, self.episodes))
-        sums, counts = _add_up(each[0] for each in told), _add_up(each[1] for each in told)
+    def read(self, ranks: Ranks = SINGLE_PROCESS) -> dict[str, float]:
+        """Return means over the episodes of all ranks since the last reading; empty without any."""
+        every = ranks.gather((self._sums, self._counts, self.episodes))
+        sums, counts = _add_up(each[0] for each in every), _add_up(each[1] for each in every)
         found = {name: sums[name] / counts[name] for name in sums}
         if found:
-            found["episodes"] = float(sum(each[2] for each in told))
+            found["episodes"] = float(sum(each[2] for each in every))
         self._sums, self._counts, self.episodes = {}, {}, 0
         return found
 
     def add_totals(self, names: Sequence[str], totals: NDArray[np.float64]) -> None:
-        """How many episodes ended, and the sums of what they told by these names."""
+        """Add sums over ended episodes: their number, then one sum for each name."""
         if totals[0]:
             means = dict(zip(names, totals[1:] / totals[0], strict=True))
             self._add(means, float(totals[0]))
@@ -82,45 +83,47 @@ class Acts(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether there is enough to learn from."""
+        """Whether there is enough experience to learn from."""
 
     def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
-        """Take what came to these agents, write it down, and say what they do."""
+        """Record what these agents received, and return their next actions."""
 
 
-# What actors are shown of a batch, if that is not just its groups.
-Look: TypeAlias = Callable[[Batch], Sequence[GroupBatch]]
+# Returns what actors are shown of a batch, where that is not just its groups.
+ViewBatch: TypeAlias = Callable[[Batch], Sequence[GroupBatch]]
 
 
 class Actor:
     """One group's agents: their policy, their recurrent states, their segments.
 
     Attributes:
-        forward: Computes what the policy says.
+        returns: Measures how much discounted returns vary.
+        forward: Computes the policy's outputs.
         random: Draws actions.
+        states: Recurrent states, `[agents, state]`.
     """
 
     def __init__(
         self,
         policy: Policy,
         segments: Segments,
-        scale: RewardScale,
+        returns: ReturnNormalizer,
         device: torch.device,
         random: np.random.Generator,
         forward: Forward | None = None,
     ) -> None:
-        self.policy, self.segments, self.scale = policy, segments, scale
+        self.policy, self.segments, self.returns = policy, segments, returns
         self.forward: Forward = forward or TorchForward(policy)
         self._device, self.random = device, random
         self.states = policy.initial_state(segments.shape.agents, device)
 
     @property
     def full(self) -> bool:
-        """Whether the segments are."""
+        """Whether there are enough complete segments."""
         return self.segments.full
 
     def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
-        """Take what came to these agents, write it down, and say what they do."""
+        """Record what these agents received, and return their next actions."""
         ended = rows.terminations | rows.truncations | ~rows.valid
         waiting = self.segments.waiting(agents)
         costs = rows.costs if self.segments.shape.num_costs else None
@@ -172,14 +175,14 @@ class Actor:
         ended: NDArray[np.bool_],
         valid: NDArray[np.bool_],
     ) -> None:
-        """Let the reward scale see the rewards of actions whose rewards are complete now.
+        """Add the rewards of actions that are complete now to the statistics of returns.
 
         Agents that have not acted (dead, or not yet begun) have none.
         """
         complete = waiting & ~self.segments.waiting(agents)
         if not complete.all():
             agents, ended, valid = agents[complete], ended[complete], valid[complete]
-        self.scale.note(agents, self.segments.last_rewards(agents), ended, valid)
+        self.returns.note(agents, self.segments.last_rewards(agents), ended, valid)
 
     def _values(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[np.float32]:
         _, values, _ = self.forward(self._tensor(observations), self.states[agents])
@@ -194,36 +197,36 @@ class Collector:
     """Steps a vector with its actors until some group's segments are full.
 
     Environments step while the learner learns: the last actions of a collection are sent before
-    its update, and what they earned is received after it.
+    its update, and their results are received after it.
 
     Attributes:
         actors: One for each group.
-        episodes: What ended episodes told.
-        steps: Agent steps, all of them.
-        witness: Shown every batch and what agents do next; nobody, if not set.
+        episodes: Statistics of ended episodes.
+        steps: Agent steps so far.
+        on_batch: Called with every batch and the actions that follow; None: nothing is.
     """
 
-    witness: Callable[[Batch, Sequence[NDArray[Any]]], None] | None = None
+    on_batch: Callable[[Batch, Sequence[NDArray[Any]]], None] | None = None
 
-    def __init__(self, vec: Vector, actors: Sequence[Acts], look: Look | None = None) -> None:
-        self.vec, self.actors, self._look = vec, actors, look
-        self.episodes, self.steps = EpisodeRecord(), 0
-        self._held: list[Batch] = []  # received before a checkpoint, and not acted on yet
+    def __init__(self, vec: Vector, actors: Sequence[Acts], view: ViewBatch | None = None) -> None:
+        self.vec, self.actors, self._view = vec, actors, view
+        self.episodes, self.steps = EpisodeStatistics(), 0
+        self._held: list[Batch] = []  # received before a checkpoint, not acted on yet
 
     def start(self, seed: Seeds) -> None:
-        """Begin all environments anew."""
+        """Reset all environments."""
         self.vec.async_reset(seed)
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Until some segments are full; groups whose agents act less often take longer."""
+        """Step until some actor is full; groups whose agents act less often take longer."""
         while not any(actor.full for actor in self.actors):
             self.handle(self._held.pop(0) if self._held else self.vec.recv())
 
     def pause(self) -> dict[str, NDArray[Any]] | None:
-        """Wait for all environments; a snapshot of them, or None if they have no states.
+        """Wait for all environments and return a snapshot, or None if they have no states.
 
-        What they said is acted on when collection goes on.
+        Their batches are acted on when collection continues.
         """
         while self.vec.under_way:
             self._held.append(self.vec.recv(rest=True))
@@ -233,7 +236,7 @@ class Collector:
         return {**self.vec.snapshot(), "order": orders}
 
     def resume(self, snapshot: dict[str, NDArray[Any]]) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         order = snapshot.pop("order")
         self._held = self.vec.restore(snapshot, order)
 
@@ -242,12 +245,12 @@ class Collector:
         """Act on one batch."""
         self.episodes.note(batch.infos)
         actions = []
-        groups = batch.groups if self._look is None else self._look(batch)
+        groups = batch.groups if self._view is None else self._view(batch)
         for actor, group in zip(self.actors, groups, strict=True):
             actions.append(actor.act(group.agent_ids, group.rows))
             self.steps += int(np.count_nonzero(group.rows.live))
-        if self.witness is not None:
-            self.witness(batch, actions)
+        if self.on_batch is not None:
+            self.on_batch(batch, actions)
         ids = [group.agent_ids for group in batch.groups]
         if len(actions) == 1:
             self.vec.send(actions[0], ids[0])

@@ -1,4 +1,4 @@
-"""What checkpoints keep of networks, optimisers and environments, and how those go on from it."""
+"""Save networks, optimizers, random generators and environments in checkpoints, and load them."""
 
 from __future__ import annotations
 
@@ -9,71 +9,71 @@ import numpy as np
 import torch
 from torch import nn
 
-from fugu.training.collect import Collector
-from fugu.training.engine import Tensors
+from fugu.algos.algorithm import Tensors
+from fugu.rollout.collector import Collector
 
 
-def keep_network(
+def save_network(
     tensors: Tensors, number: int, network: nn.Module, optimiser: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Add the weights of a network, and its optimiser's tensors; the rest of the optimiser."""
+    """Add a network's weights and its optimizer's tensors; return the rest of the optimizer."""
     tensors[f"policy_{number}"] = dict(network.state_dict())
     tensors[f"optimiser_{number}"], rest = flatten_optimiser(optimiser.state_dict())
     return rest
 
 
-def recall_network(
+def load_network(
     tensors: Mapping[str, Any],
     number: int,
     network: nn.Module,
     optimiser: torch.optim.Optimizer,
     rest: dict[str, Any],
 ) -> None:
-    """Load what `keep_network` kept."""
+    """Load what `save_network` saved."""
     network.load_state_dict(as_tensors(tensors[f"policy_{number}"]))
     restore_optimiser(optimiser, as_tensors(tensors[f"optimiser_{number}"]), rest)
 
 
-def keep_chance(generators: Sequence[np.random.Generator]) -> list[Any]:
-    """The states of generators."""
+def save_rng(generators: Sequence[np.random.Generator]) -> list[Any]:
+    """Return the states of generators."""
     return [generator.bit_generator.state for generator in generators]
 
 
-def recall_chance(generators: Sequence[np.random.Generator], kept: Sequence[Any]) -> None:
-    """Put generators back."""
+def load_rng(generators: Sequence[np.random.Generator], kept: Sequence[Any]) -> None:
+    """Restore the states of generators."""
     for generator, state in zip(generators, kept, strict=True):
         generator.bit_generator.state = state
 
 
-def keep_environments(tensors: Tensors, collector: Collector) -> None:
-    """Wait for all environments and add their states, if they have any."""
+def save_environments(tensors: Tensors, collector: Collector) -> None:
+    """Wait for all environments and add their states if they have any."""
     snapshot = collector.pause()
     if snapshot is not None:
         tensors["environments"] = snapshot
 
 
 def as_tensors(kept: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """A checkpoint's entries as tensors."""
+    """Return a checkpoint's entries as tensors."""
     return {name: as_tensor(value) for name, value in kept.items()}
 
 
 def as_arrays(kept: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """A checkpoint's entries as arrays."""
+    """Return a checkpoint's entries as arrays."""
     return {name: as_array(value) for name, value in kept.items()}
 
 
 def as_tensor(value: Any) -> torch.Tensor:
-    """A checkpoint's entry as a tensor."""
+    """Return a checkpoint's entry as a tensor."""
     return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any]:
-    """A checkpoint's entry as an array."""
+    """Return a checkpoint's entry as an array."""
     return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
 def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tensors by `parameter.name`, and everything else."""
+    """Return the tensors of an optimizer's state by `parameter.name`, and everything else."""
     flat, numbers = {}, {}
     for parameter, entries in state["state"].items():
         for name, value in entries.items():
@@ -88,9 +88,9 @@ def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 def restore_optimiser(
     optimiser: torch.optim.Optimizer, flat: dict[str, Any], rest: dict[str, Any]
 ) -> None:
-    """Load what `flatten_optimiser` gave; ValueError if an optimiser of other weights gave it.
+    """Load what `flatten_optimiser` returned; raise ValueError if it is of other weights.
 
-    Its settings (betas, weight decay and the like) stay as they are: a run may resume with others.
+    Settings such as betas and weight decay stay as they are: a run may resume with others.
     """
     given = unflatten_optimiser(flat, rest)
     for own, told in zip(
@@ -123,7 +123,7 @@ _KEPT = ({"step", "exp_avg", "exp_avg_sq"}, {"square", "mean"}, {"momentum_buffe
 
 
 def _alike(own: Any, given: Any) -> bool:
-    """Whether a setting of an optimiser can be another one's."""
+    """Return whether a setting of one optimizer fits another."""
     if isinstance(own, list | tuple):
         same = isinstance(given, list | tuple) and len(own) == len(given)
         return same and all(map(_alike, own, given))
@@ -133,7 +133,7 @@ def _alike(own: Any, given: Any) -> bool:
 
 
 def unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-    """What `flatten_optimiser` was given."""
+    """Undo `flatten_optimiser`."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**flat, **rest["numbers"]}.items():
         parameter, _, name = key.partition(".")

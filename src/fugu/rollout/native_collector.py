@@ -1,4 +1,4 @@
-"""Collection by the native core: whole rows of native environments, without a return to Python."""
+"""Native collection: whole segments of native environments, without a return to Python."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from fugu.core.errors import UsageError
 from fugu.nets.learning import ActionPart, NativeLearner
 from fugu.policies.distribution import ActionDistribution
-from fugu.training.collect import Actor, Collector
+from fugu.rollout.collector import Actor, Collector
 from fugu.vector import Batch, Vector
 from fugu.vector.native_crew import EpisodeInfos
 
 
 class NativeCollector(Collector):
-    """A collector whose rows are filled by the core, all but their last steps.
+    """A collector whose segments are filled natively, all but their last steps.
 
-    What it writes is what `Collector` writes: the last step of a collection, which completes rows
-    and begins others, is taken as any step is.
+    It writes what `Collector` writes: the last step of a collection, which completes segments and
+    begins others, is taken as any other step.
     """
 
     def __init__(self, vec: Vector, actor: Actor, learner: NativeLearner) -> None:
@@ -39,7 +39,7 @@ class NativeCollector(Collector):
 
     def _in_step(self, batch: Batch) -> bool:
         """Whether all agents act, stand at the same step, and have more than one to go."""
-        plain = self.witness is None and self.episodes.listener is None
+        plain = self.on_batch is None and self.episodes.listener is None
         whole = len(batch.env_ids) == self.vec.num_envs
         rows = batch.groups[0].rows
         segments = self._actor.segments
@@ -59,7 +59,7 @@ class NativeCollector(Collector):
         rows = batch.groups[0].rows
         ended = rows.terminations | rows.truncations
         if begin:  # else nobody has acted yet
-            actor.scale.note(batch.groups[0].agent_ids, rows.rewards, ended, rows.valid)
+            actor.returns.note(batch.groups[0].agent_ids, rows.rewards, ended, rows.valid)
         agents, steps = len(rows.live), segments.shape.horizon - begin
         distribution = actor.policy.distribution
         infos = batch.infos
@@ -91,7 +91,7 @@ class NativeCollector(Collector):
         self.steps += agents * steps
         mine = np.s_[begin : segments.shape.horizon - 1, first : first + agents]
         ended = segments.terminations[mine] | segments.truncations[mine]
-        actor.scale.note_rows(segments.rewards[mine], ended)
+        actor.returns.note_rows(segments.rewards[mine], ended)
 
 
 def draw_chance(
@@ -122,8 +122,10 @@ def action_parts(distribution: ActionDistribution) -> list[ActionPart]:
     return parts
 
 
-def can_fill_rows(vec: Vector, learner: NativeLearner, distribution: ActionDistribution) -> bool:
-    """Whether the core may step a vector: native copies whose agents all act, all at once."""
+def can_fill_segments(
+    vec: Vector, learner: NativeLearner, distribution: ActionDistribution
+) -> bool:
+    """Return whether collection can be native: native copies whose agents all act, all at once."""
     if not vec.all_act or vec.batch_size != vec.num_envs or len(vec.groups) != 1:
         return False
     group, writer = vec.groups[0], distribution.sampler.writer

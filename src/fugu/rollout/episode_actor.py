@@ -1,4 +1,4 @@
-"""Rollouts: whole episodes of policies that act."""
+"""Whole episodes of policies that act."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EpisodeActor:
 
     @torch.no_grad()
     def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
-        """Take what came to these agents, write it down, and say what they do."""
+        """Record what these agents received, and return their next actions."""
         self.episodes.earn(agents, rows.rewards, rows.terminations, rows.truncations, rows.live)
         ended = rows.terminations | rows.truncations
         if ended.any() and self.policy.state_size:

@@ -1,4 +1,4 @@
-"""Recollection: what recalling policies are shown of each batch, and what they remember of it."""
+"""Recall: what policies with a memory are shown of each batch, and what they remember of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fugu.policies.recalling import RecallingPolicy
 from fugu.vector import Batch, GroupBatch
 
 
-class Recollection:
-    """Widens the rows of groups whose policies recall; it asks each memory once a batch.
+class Recall:
+    """Widens the observations of groups whose policies recall; one query a batch and memory.
 
     Args:
         policies: One for each group.
@@ -30,7 +30,7 @@ class Recollection:
         self._worth = worth
 
     @classmethod
-    def of(cls, policies: Sequence[Policy], worth: float) -> Recollection | None:
+    def of(cls, policies: Sequence[Policy], worth: float) -> Recall | None:
         """None if no policy recalls."""
         recalls = any(isinstance(policy, RecallingPolicy) for policy in policies)
         return cls(policies, worth) if recalls else None
@@ -51,7 +51,7 @@ class Recollection:
         return replace(group, rows=replace(rows, observations=seen, final=final))
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, by group."""
+        """Return the views' states by group, for a checkpoint."""
         return {
             f"recall_{i}": view.state() for i, view in enumerate(self._views) if view is not None
         }

@@ -1,4 +1,4 @@
-"""Reward scale: rewards in units of how much returns vary, so that settings fit many tasks."""
+"""Return normalizer: rewards in units of how much returns vary, so that settings fit many tasks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.ranks import ALONE, Moments, Ranks
+from fugu.core.ranks import SINGLE_PROCESS, Moments, Ranks
 
 
-class RewardScale:
-    """The spread of agents' discounted returns so far; rewards are divided by it.
+class ReturnNormalizer:
+    """The standard deviation of agents' discounted returns so far; rewards are divided by it.
 
     Every agent's return is summed up forward, `G = gamma * G + r`, once for each of its actions,
     and begins at 0 in each episode; the variance is that of all sums seen.
@@ -25,7 +25,7 @@ class RewardScale:
         divisor: What to divide rewards by; all ranks ask for it together.
     """
 
-    def __init__(self, agents: int, gamma: float, ranks: Ranks = ALONE) -> None:
+    def __init__(self, agents: int, gamma: float, ranks: Ranks = SINGLE_PROCESS) -> None:
         self._gamma, self._ranks = gamma, ranks
         self._sums = np.zeros(agents)
         self._count, self._mean, self._square = 0.0, 0.0, 0.0  # Welford's three numbers

@@ -1,37 +1,41 @@
-"""The engine of Dreamer: agents act by their latent states, and replay is learned from."""
+"""Dreamer: agents act by their latent states, and learn from replay."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fugu.algos.dreamer.agent import Dreamer, DreamerAgent
-from fugu.algos.optimisers import make_optimiser
-from fugu.core.seeding import derive
-from fugu.data.replay import Replay, ReplayShape
-from fugu.envs.contract import AgentGroup, Buffers
-from fugu.policies.policy import Policy
-from fugu.training.collect import Collector, EpisodeRecord
-from fugu.training.config import Config, DreamerRunConfig
-from fugu.training.engine import Tensors
-from fugu.training.keeping import (
+from fugu.algos.algorithm import (
+    Algorithm,
+    Metrics,
+    PolicyFactory,
+    RunContext,
+    State,
+    Tensors,
+)
+from fugu.algos.checkpointing import (
     as_array,
     as_arrays,
     as_tensor,
-    keep_chance,
-    keep_environments,
-    keep_network,
-    recall_chance,
-    recall_network,
+    load_network,
+    load_rng,
+    save_environments,
+    save_network,
+    save_rng,
 )
-from fugu.training.parts import Parts
-from fugu.training.ppo_engine import optimiser_config
-from fugu.vector import Vector
+from fugu.algos.dreamer.agent import DreamerAgent, DreamerLearner
+from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig, DreamerVecConfig
+from fugu.algos.optimisers import make_optimiser
+from fugu.algos.unused_settings import Unused
+from fugu.core.seeding import derive
+from fugu.data.replay import Replay, ReplayShape
+from fugu.envs.contract import AgentGroup, Buffers
+from fugu.rollout.collector import Collector
 
 ACTIONS, SEQUENCES, WEIGHTS, LATENTS = 1, 2, 3, 4  # branches of the seed tree
 
@@ -52,12 +56,12 @@ class ReplayActor:
         self,
         agent: DreamerAgent,
         replay: Replay,
-        cfg: DreamerRunConfig,
+        cfg: DreamerConfig,
         random: np.random.Generator,
         latent_random: torch.Generator,
     ) -> None:
         self.agent, self.replay = agent, replay
-        self._train, self._random, self._latent_random = cfg.train, random, latent_random
+        self._cfg, self._random, self._latent_random = cfg, random, latent_random
         self._device = latent_random.device
         agents = replay.shape.agents
         self.states = agent.initial_state(agents, self._device)
@@ -69,12 +73,12 @@ class ReplayActor:
     @property
     def full(self) -> bool:
         """Whether an update is due."""
-        return self.fresh >= self._train.update_every and self._debt >= 1.0
+        return self.fresh >= self._cfg.update_every and self._debt >= 1.0
 
     @property
     def _debt(self) -> float:
-        batch = self._train.batch_size * self._train.batch_length
-        return self.owed + self.fresh * self._train.train_ratio / batch
+        batch = self._cfg.batch_size * self._cfg.batch_length
+        return self.owed + self.fresh * self._cfg.train_ratio / batch
 
     def settle(self) -> int:
         """The gradient steps of an update that is due."""
@@ -83,7 +87,7 @@ class ReplayActor:
         return count
 
     def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
-        """Take what came to these agents, write it down, and say what they do."""
+        """Record what these agents received, and return their next actions."""
         self._earn(agents, rows)
         distribution, live = self.agent.distribution, rows.live
         samples = np.zeros((len(agents), distribution.num_samples), np.float32)
@@ -139,7 +143,7 @@ class ReplayActor:
             stoch=rssm.categories(features[:, rssm.deter :]).cpu().numpy(),
         )
         self._rewards[agents], self._waiting[agents], self._first[agents] = 0.0, True, False
-        enough = min(self._train.prefill, self.replay.shape.steps * self.replay.shape.agents)
+        enough = min(self._cfg.prefill, self.replay.shape.steps * self.replay.shape.agents)
         if self.fresh or (len(self.replay) >= enough and self.replay.starts):
             self.fresh += len(agents)
         return samples
@@ -161,18 +165,28 @@ class ReplayActor:
         self._first[:] = as_array(state["first"])
 
 
-class DreamerEngine:
-    """Dreamer for each group of agents; see `Engine` for what its parts do.
+class Dreamer(Algorithm):
+    """Dreamer for each group of agents.
+
+    Args:
+        context: What the run hands in.
 
     Attributes:
-        collector: Steps the environments.
         actors: One for each group.
         learners: One for each group.
     """
 
-    def __init__(self, cfg: Config, vec: Vector, device: torch.device, parts: Parts) -> None:
-        assert isinstance(cfg, DreamerRunConfig)
-        self.cfg, self.vec, self._device = cfg, vec, device
+    Config, PolicyConfig, VecConfig = DreamerConfig, DreamerPolicyConfig, DreamerVecConfig
+    ignored_hints = ("train", "policy")
+    unused: ClassVar[Mapping[str, Unused]] = {
+        "train.cpu_offload": Unused(
+            (False,), "Dreamer's replay is in the CPU's memory in any case."
+        ),
+    }
+
+    def __init__(self, context: RunContext) -> None:
+        cfg, vec, device = context.config, context.vector, context.device
+        self.context, self.cfg, self.vec, self._device = context, cfg, vec, device
         self._random = [
             np.random.default_rng(derive(cfg.seed, branch)) for branch in (ACTIONS, SEQUENCES)
         ]
@@ -180,10 +194,17 @@ class DreamerEngine:
         self._latent_random.manual_seed(derive(cfg.seed, LATENTS) >> 1)
         torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
         self.actors: list[ReplayActor] = []
-        self.learners: list[Dreamer] = []
+        self.learners: list[DreamerLearner] = []
         for group in vec.groups:
             self._add_group(group)
-        self.collector = Collector(vec, self.actors)
+        self.policies = [actor.agent for actor in self.actors]
+        self.collector: Collector = Collector(vec, self.actors)
+        self.episodes = self.collector.episodes
+
+    @classmethod
+    def policy_factory(cls, config: Any, factory: PolicyFactory) -> PolicyFactory:
+        """Return what makes its agents, whatever the user's factory."""
+        return DreamerAgent
 
     def _add_group(self, group: AgentGroup) -> None:
         cfg, train = self.cfg, self.cfg.train
@@ -201,49 +222,35 @@ class DreamerEngine:
         )
         replay = Replay(group, shape, online=train.online)
         random = self._random[0], self._latent_random
-        self.actors.append(ReplayActor(agent, replay, cfg, *random))
-        optimiser = make_optimiser(agent, optimiser_config(cfg))
-        self.learners.append(Dreamer(agent, optimiser, train))
+        self.actors.append(ReplayActor(agent, replay, train, *random))
+        optimiser = make_optimiser(agent, train.optimizer_config())
+        self.learners.append(DreamerLearner(agent, optimiser, train))
 
-    # ------------------------------------------------------------------ the engine
-
-    @property
-    def policies(self) -> list[Policy]:
-        """One for each group of agents."""
-        return [actor.agent for actor in self.actors]
-
-    @property
-    def steps(self) -> int:
-        """Agent steps so far."""
-        return self.collector.steps
-
-    @property
-    def episodes(self) -> EpisodeRecord:
-        """What ended episodes told."""
-        return self.collector.episodes
+    # ------------------------------------------------------------------ collect and update
 
     def start(self, seed: int) -> None:
-        """Begin all environments anew."""
+        """Begin a run: reset all environments with this seed."""
         self.collector.start(seed)
 
     def collect(self) -> None:
         """Until the train ratio asks for a gradient step of some group."""
         self.collector.collect()
 
-    def update(self, progress: float, learning_rate: float) -> dict[str, float]:
-        """As many gradient steps as the train ratio asks for."""
-        losses: dict[str, float] = {}
+    def update(self, progress: float) -> Metrics:
+        """Take as many gradient steps as the train ratio asks for, and return metrics."""
+        losses: Metrics = {}
+        rate = self.context.learning_rate(progress)
         for actor, learner, group in zip(self.actors, self.learners, self.vec.groups, strict=True):
             if not actor.full:
                 continue
-            told = self._learn(actor, learner, actor.settle(), learning_rate)
-            told |= {"gradient_steps": float(learner.steps), "replay": float(len(actor.replay))}
+            found = self._learn(actor, learner, actor.settle(), rate)
+            found |= {"gradient_steps": float(learner.steps), "replay": float(len(actor.replay))}
             prefix = "" if len(self.learners) == 1 else f"{group.name}/"
-            losses |= {f"{prefix}{name}": value for name, value in told.items()}
+            losses |= {f"{prefix}{name}": value for name, value in found.items()}
         return losses
 
     def _learn(
-        self, actor: ReplayActor, learner: Dreamer, count: int, learning_rate: float
+        self, actor: ReplayActor, learner: DreamerLearner, count: int, learning_rate: float
     ) -> dict[str, float]:
         """Take gradient steps; the means of what they told."""
         rssm, train = actor.agent.world.rssm, self.cfg.train
@@ -259,37 +266,37 @@ class DreamerEngine:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def checkpoint(self) -> tuple[Tensors, dict[str, Any]]:
-        """All that the engine needs to go on exactly, the replay included."""
+    def state_dict(self) -> tuple[Tensors, State]:
+        """Return all that resuming exactly needs, the replay included."""
         tensors: Tensors = {"latents": {"random": self._latent_random.get_state()}}
         optimisers, counters = [], []
         for i, (actor, learner) in enumerate(zip(self.actors, self.learners, strict=True)):
-            optimisers.append(keep_network(tensors, i, actor.agent, learner.optimiser))
+            optimisers.append(save_network(tensors, i, actor.agent, learner.optimiser))
             tensors[f"replay_{i}"] = dict(actor.replay.state_dict())
             tensors[f"actor_{i}"] = actor.state_dict()
             counters.append([learner.steps, actor.fresh, actor.owed])
-        keep_environments(tensors, self.collector)
+        save_environments(tensors, self.collector)
         state = {
             "optimisers": optimisers,
             "counters": counters,
-            "random": keep_chance(self._random),
+            "random": save_rng(self._random),
             "backend": [self.vec.backend, self.vec.num_workers],
         }
         return tensors, state
 
-    def restore(self, tensors: Mapping[str, Any], state: Mapping[str, Any], seed: int) -> None:
-        """Go on from a checkpoint."""
+    def load_state_dict(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
         for i, (actor, learner) in enumerate(zip(self.actors, self.learners, strict=True)):
-            recall_network(tensors, i, actor.agent, learner.optimiser, state["optimisers"][i])
+            load_network(tensors, i, actor.agent, learner.optimiser, state["optimisers"][i])
             actor.replay.load_state_dict(as_arrays(tensors[f"replay_{i}"]))
             actor.load_state_dict(tensors[f"actor_{i}"])
             learner.steps, actor.fresh, actor.owed = state["counters"][i]
         self._latent_random.set_state(as_tensor(tensors["latents"]["random"]).cpu())
-        recall_chance(self._random, state["random"])
+        load_rng(self._random, state["random"])
         self.collector.steps = int(state["steps"])
         environments = tensors.get("environments")
         if environments is None:
-            self.collector.start(seed)
+            self.collector.start(int(state["reset_seed"]))
         else:
             self.collector.resume(as_arrays(environments))
 

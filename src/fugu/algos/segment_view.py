@@ -1,4 +1,4 @@
-"""What an update learns from: rows of segments, drawn whole or step by step."""
+"""Views of the segments of one update, from which minibatches of segments or steps are drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fugu.core.ranks import ALONE, Ranks, moments_of
+from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
 from fugu.data.segments import Segments
 from fugu.native.advantage import advantages as compute_advantages
 
@@ -21,7 +21,7 @@ MOST_STEPS, MOST_BYTES = 32_768, 64 * 2**20  # of a microbatch, and of what it s
 
 @dataclass(frozen=True)
 class Minibatch:
-    """Rows of segments as tensors, `[rows, horizon, ...]`."""
+    """SegmentView of segments as tensors, `[rows, horizon, ...]`."""
 
     observations: Tensor
     samples: Tensor
@@ -36,20 +36,20 @@ class Minibatch:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """What one step of the optimiser learns from."""
+class MinibatchIndices:
+    """What one step of the optimizer learns from."""
 
-    chosen: NDArray[np.int64]  # which rows
-    weights: NDArray[np.float32]  # how much each of them counts
-    merits: NDArray[np.float32]  # how good their actions were, [horizon, chosen]
-    advantages: NDArray[np.float32]  # of all rows of the update, [critics, horizon, rows]
-    count: int  # steps of the whole draw that count
+    chosen: NDArray[np.int64]  # segments or steps of the view
+    weights: NDArray[np.float32]  # weight of each of them
+    normalized: NDArray[np.float32]  # their advantages as the loss takes them, [horizon, chosen]
+    advantages: NDArray[np.float32]  # of the whole view, [critics, horizon, rows]
+    count: int  # valid steps of the whole minibatch
 
-    def part(self, begin: int, end: int) -> Draw:
+    def part(self, begin: int, end: int) -> MinibatchIndices:
         """Some of the rows."""
         part = slice(begin, end)
-        own = self.chosen[part], self.weights[part], self.merits[:, part]
-        return Draw(*own, self.advantages, self.count)
+        own = self.chosen[part], self.weights[part], self.normalized[:, part]
+        return MinibatchIndices(*own, self.advantages, self.count)
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Signal:
-    """What one critic foretells the discounted sums of."""
+class CriticTarget:
+    """Per-step signal whose discounted return a critic predicts."""
 
     numbers: NDArray[np.float32]  # [horizon, rows]
     gamma: float
@@ -80,7 +80,7 @@ def side_by_side(rows: NDArray[np.int64]) -> Any:
     return slice(int(rows[0]), int(rows[-1]) + 1) if follow else rows
 
 
-class Rows:
+class SegmentView:
     """The rows of one update; numbers stand time by time, `[horizon, rows]`.
 
     Args:
@@ -92,7 +92,7 @@ class Rows:
 
     Attributes:
         segments: Whose.
-        valid: Steps that count.
+        valid: StepView that count.
         whole: Whether all do.
         ratios: How probable actions have become, to be kept up to date by who learns.
     """
@@ -101,7 +101,7 @@ class Rows:
         self,
         segments: Segments,
         rows: NDArray[np.int64],
-        signals: list[Signal],
+        signals: list[CriticTarget],
         clips: tuple[float, float] | None,
         threads: int = 0,
     ) -> None:
@@ -120,7 +120,7 @@ class Rows:
 
     @property
     def length(self) -> int:
-        """Steps of what is drawn."""
+        """StepView of what is drawn."""
         return int(self.valid.shape[0])
 
     @property
@@ -135,7 +135,7 @@ class Rows:
 
     @property
     def steps_at_once(self) -> int:
-        """Steps that are worth computing together; fewer if they see much, for memory's sake."""
+        """StepView that are worth computing together; fewer if they see much, for memory's sake."""
         table = self.segments.observations.table
         seen = table.shape[-1] * table.element_size()
         return max(1, min(MOST_STEPS, MOST_BYTES // max(1, seen)))
@@ -179,7 +179,7 @@ class Rows:
         own, times = self._own_places(chosen)
         return Places(self._rows[own], own, times)
 
-    def minibatch(self, draw: Draw) -> Minibatch:
+    def minibatch(self, draw: MinibatchIndices) -> Minibatch:
         """Some of the rows as tensors."""
         segments, at = self.segments, self.places(draw.chosen)
         rows, times = at.rows, at.times
@@ -206,7 +206,7 @@ class Rows:
             resets=torch.from_numpy(_at(self._reset_rows, at.own, times)),
             old_log_probabilities=there(_at(self._log_rows, at.own, times)),
             old_values=there(values),
-            advantages=there(np.ascontiguousarray(draw.merits.T, np.float32)),
+            advantages=there(np.ascontiguousarray(draw.normalized.T, np.float32)),
             returns=there(draw.advantages[:, :, draw.chosen].T + values),
             weights=there(valid * draw.weights[:, None]),
         )
@@ -230,7 +230,7 @@ class Rows:
     def _value_rows(self) -> NDArray[np.float32]:
         return np.ascontiguousarray(self._values[:, :-1].T)  # critics last
 
-    def targets(self, draw: Draw) -> NDArray[np.float32]:
+    def targets(self, draw: MinibatchIndices) -> NDArray[np.float32]:
         """What the critics should say of some rows, `[critics, horizon, chosen]`."""
         return draw.advantages.take(draw.chosen, -1) + self._said.take(draw.chosen, -1)
 
@@ -246,7 +246,7 @@ class Rows:
         return found
 
     def explained_variances(
-        self, returns: NDArray[np.float32], ranks: Ranks = ALONE
+        self, returns: NDArray[np.float32], ranks: Ranks = SINGLE_PROCESS
     ) -> list[float]:
         """How much of the returns each critic told; 1: all, 0: no more than their mean."""
         found = []
@@ -273,8 +273,8 @@ class Rows:
         return chosen, None
 
 
-class Steps(Rows):
-    """The same, each step of it a row of its own: for policies that remember nothing."""
+class StepView(SegmentView):
+    """The same steps, each drawn on its own: for policies without memory."""
 
     def _as_drawn(self, numbers: NDArray[Any]) -> NDArray[Any]:
         return numbers.reshape(*numbers.shape[:-2], 1, -1)

@@ -1,4 +1,4 @@
-"""Forward passes of policies that act: by torch, or by the native core where batches are small."""
+"""Forward passes of policies that act: by torch, or natively where batches are small."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SMALL = 1 << 20
 
 
 class Forward(Protocol):
-    """Computes what a policy's `forward` gives, on the policy's device and without a gradient."""
+    """Computes a policy's `forward` on the policy's device, without a gradient."""
 
     @property
     def engine(self) -> str:
-        """Who computes: "torch" or "native"."""
+        """What computes it: "torch" or "native"."""
 
     def __call__(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Params, values and the new state of a batch; see `Policy.forward`."""
 
     def refresh(self) -> None:
-        """Take over the policy's weights, which may have changed."""
+        """Copy the policy's weights, which may have changed."""
 
 
 class TorchForward:
@@ -56,7 +56,7 @@ class TorchForward:
 
 
 class NativeForward:
-    """The policy's network in the native core, with the weights that it had at the last refresh."""
+    """The policy's network, computed natively, with the weights of the last refresh."""
 
     engine = "native"
 
@@ -75,7 +75,7 @@ class NativeForward:
 
 
 class LearnerForward:
-    """The network that learns in the native core, with the weights that it has now."""
+    """The network of the native learner, with the weights that it has now."""
 
     engine = "native"
 
@@ -88,21 +88,21 @@ class LearnerForward:
         return torch.from_numpy(params), torch.from_numpy(values), torch.from_numpy(after)
 
     def refresh(self) -> None:
-        """Take over what the policy noted of observations."""
+        """Copy the policy's statistics of observations."""
         self._learner.refresh()
 
 
 def make_forward(policy: Policy, layout: Layout, engine: PolicyEngine, batch: int) -> Forward:
-    """Who computes a policy's forward passes, as the settings say or as is faster.
+    """Return what computes a policy's forward passes: as the settings say, or the faster one.
 
     Args:
-        policy: Whose; on its device.
-        layout: Of the rows that it is given.
+        policy: The policy, on its device.
+        layout: The layout of the observations that it is given.
         engine: The setting.
-        batch: Rows that it is given at once.
+        batch: Observations that it is given at once.
 
     Raises:
-        UsageError: If the native core was asked for and cannot do it.
+        UsageError: If the settings ask for the native one and it cannot compute this policy.
     """
     if engine == "torch":
         return TorchForward(policy)
@@ -116,13 +116,13 @@ def make_forward(policy: Policy, layout: Layout, engine: PolicyEngine, batch: in
     return TorchForward(policy)
 
 
-def recall_forward(recorded: str, policy: Policy, layout: Layout, batch: int) -> Forward:
-    """Who computed them when a run was saved, so that it goes on exactly."""
+def load_forward(recorded: str, policy: Policy, layout: Layout, batch: int) -> Forward:
+    """Return the kind of forward pass that a run was saved with, so that it resumes exactly."""
     obstacle = _obstacle(policy)
     if recorded == "native" and obstacle is not None:
         log.warning(
-            "this run was collected by the native core, and goes on %s: its numbers will "
-            "differ in the last digits",
+            "this run was collected by the native forward pass and continues %s: its numbers "
+            "will differ in the last digits",
             obstacle,
         )
         recorded = "torch"
@@ -130,7 +130,7 @@ def recall_forward(recorded: str, policy: Policy, layout: Layout, batch: int) ->
 
 
 def _obstacle(policy: Policy) -> str | None:
-    """Why the native core cannot run a policy; None if it may."""
+    """Return why a policy cannot be computed natively; None if it can."""
     device = next(policy.parameters()).device
     if not native.available:
         return f"without the core, which is not built ({native.reason})"
@@ -142,7 +142,7 @@ def _obstacle(policy: Policy) -> str | None:
 
 
 def _is_small(policy: Policy, layout: Layout, batch: int) -> bool:
-    """Whether it is worth while, and nobody laid hands on how the policy's parts are called."""
+    """Return whether native is faster, and the policy's modules are called as they were made."""
     for module in policy.modules():
         if "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks:
             return False

@@ -1,0 +1,1 @@
+"""Rollouts: policies act in a vector, and what follows is recorded for learning."""

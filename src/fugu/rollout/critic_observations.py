@@ -1,0 +1,99 @@
+"""Critic observations: rows widened by what only critics see, before actors act on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.policies.sight import Bytes, Sight, bytes_of
+from fugu.rollout.collector import Actor
+from fugu.vector import Batch, GroupBatch, Vector
+
+
+class CriticObservations:
+    """Adds what only critics see to the observations of a batch, and to final observations.
+
+    Observations of dead agents, and of those whose turn it is not, are zeros there.
+
+    Args:
+        vec: The environments.
+        sights: What the observations of each group consist of.
+        actors: One for each group.
+    """
+
+    def __init__(self, vec: Vector, sights: list[Sight], actors: list[Actor]) -> None:
+        self._sights, self._actors = sights, actors
+        counts = [vec.num_envs * group.num_agents for group in vec.groups]
+        pairs = list(zip(sights, counts, strict=True))
+        self._rows = [sight.rows(count) for sight, count in pairs]
+        self._final = [sight.rows(count) for sight, count in pairs]
+        rest = sights[0].rest
+        layout = vec.groups[0].state_layout
+        self._given = bool(rest) and layout is not None and rest[0].layout is layout
+
+    def __call__(self, batch: Batch) -> tuple[GroupBatch, ...]:
+        """Return the groups of a batch with the observations of their critics."""
+        groups, envs = batch.groups, len(batch.env_ids)
+        seen = [_where(group.rows.live, group.rows.observations) for group in groups]
+        first = groups[0].rows
+        shared = [bytes_of(first.global_state)] if self._given else [_flat(s, envs) for s in seen]
+        cut = np.zeros(envs, np.bool_)
+        for group in groups:
+            cut |= group.rows.truncations.reshape(envs, -1).any(1)
+        last: list[Bytes] = []
+        if cut.any():
+            last = [bytes_of(first.final_state)] if self._given else self._last(groups, envs)
+        found = []
+        for i, (group, sight) in enumerate(zip(groups, self._sights, strict=True)):
+            agents, count = group.agent_ids, len(group.agent_ids)
+            rows, final = self._rows[i][:count], self._final[i][:count]
+            _fill(sight, rows, seen[i], agents, shared)
+            if cut.any():
+                mine = np.repeat(cut, count // envs)
+                some = sight.rows(int(mine.sum()))
+                _fill(sight, some, group.rows.final[mine], agents[mine], [s[cut] for s in last])
+                final[mine] = some
+            found.append(replace(group, rows=replace(group.rows, observations=rows, final=final)))
+        return tuple(found)
+
+    def _last(self, groups: Sequence[GroupBatch], envs: int) -> list[Bytes]:
+        """Return all agents' last observations: the current ones where an episode continues.
+
+        An agent that was dead before may see the next episode already: it has none.
+        """
+        found = []
+        for group, actor in zip(groups, self._actors, strict=True):
+            rows = group.rows
+            ended = rows.terminations | rows.truncations
+            stays = rows.live & actor.segments.waiting(group.agent_ids)
+            now = _where(stays, rows.observations)
+            found.append(_flat(np.where(ended[:, None], rows.final, now), envs))
+        return found
+
+
+def _where(flags: NDArray[np.bool_], rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows, zeroed where a flag is not set."""
+    return rows if flags.all() else np.where(flags[:, None], rows, rows.dtype.type(0))
+
+
+def _flat(rows: NDArray[Any], envs: int) -> Bytes:
+    """Return the rows of all agents of an environment side by side."""
+    return bytes_of(rows).reshape(envs, -1)
+
+
+def _fill(
+    sight: Sight,
+    rows: NDArray[Any],
+    own: NDArray[Any],
+    agents: NDArray[np.int64],
+    shared: Sequence[Bytes],
+) -> None:
+    """Write rows: each agent's own observation, and what all agents of an environment share."""
+    sight.write_own(rows, own, agents)
+    for part, numbers in zip(sight.rest, shared, strict=bool(sight.rest)):
+        by_env = rows.view(np.uint8).reshape(len(numbers), -1, sight.nbytes)
+        by_env[:, :, part.offset : part.end] = numbers[:, None]
