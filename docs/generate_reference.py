@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pages import table, write_or_check
 
+from fugu.algos.settings import Config
 from fugu.cli import completion
 from fugu.cli.coding_attack import CodingAttack
 from fugu.cli.coding_bench import CodingBench
@@ -30,8 +31,6 @@ from fugu.cli.hub import Pull, Push
 from fugu.cli.main import COMMANDS
 from fugu.cli.zoo import ZooEval, ZooList, ZooPlay, ZooPull
 from fugu.core.intervals import allowed_numbers
-from fugu.algos.registry import algorithm_names
-from fugu.algos.settings import Config
 from fugu.training.config import PRESETS
 
 FOLDER = Path(__file__).parent / "reference"

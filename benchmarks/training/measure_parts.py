@@ -17,8 +17,8 @@ from run_fugu import sections
 from torch.profiler import ProfilerActivity, profile
 from watching import answer, read_settings
 
-from fugu.training.config import resolve_config
 from fugu.rollout.forwards import make_forward
+from fugu.training.config import resolve_config
 from fugu.training.trainer import Trainer
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear")

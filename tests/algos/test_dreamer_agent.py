@@ -216,7 +216,9 @@ def test_what_each_loss_trains(agent: DreamerAgent) -> None:
 
 def test_a_step_moves_everything_and_the_slow_critic_a_little(agent: DreamerAgent) -> None:
     before = copy.deepcopy(agent)
-    learner = DreamerLearner(agent, LaProp([p for p in agent.parameters() if p.requires_grad], 0.0), CFG)
+    learner = DreamerLearner(
+        agent, LaProp([p for p in agent.parameters() if p.requires_grad], 0.0), CFG
+    )
     learner.step(make_batch(), 1e-2, torch.Generator().manual_seed(0))
     warm = 1e-2 / CFG.warmup_steps
     for (name, old), new in zip(before.named_parameters(), agent.parameters(), strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fugu.training.ppo_engine import compile_policy
 from gymnasium import spaces
 
 from fugu.algos.grpo import (
@@ -32,7 +33,6 @@ from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout
-from fugu.training.ppo_engine import compile_policy
 
 OBSERVATION = Layout.of(spaces.Box(-9, 9, (3,)))
 DISCRETE = AgentGroup("agent", (0,), OBSERVATION, Layout.of(spaces.Discrete(4)))

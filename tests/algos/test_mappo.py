@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fugu.training.mappo_engine import MAPPOEngine, make_sights
 from gymnasium import spaces
 
 from fugu.algos.mappo import MAPPO, MAPPOConfig
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.settings import read_config
 from fugu.algos.value_norm import ValueNorm
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
@@ -23,10 +25,8 @@ from fugu.policies.config import PolicyConfig
 from fugu.policies.sight import Sight
 from fugu.spaces import Layout
 from fugu.store.checkpoint import load_checkpoint
-from fugu.algos.settings import read_config
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import evaluate, load_policies
-from fugu.training.mappo_engine import MAPPOEngine, make_sights
 from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train
 from fugu.vector import Vector, make

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu.algos.ppo import PPOConfig
 from fugu.cli.convert_config import check
 from fugu.cli.main import main
 from fugu.compat.pufferlib.config import Conversion, convert
@@ -14,7 +15,6 @@ from fugu.compat.pufferlib.config_tables import ABOVE_ZERO, RENAMED
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
 from fugu.sweep.ranges import read_ranges
-from fugu.algos.ppo import PPOConfig
 
 CONFIGS = Path(__file__).parents[2] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
 BREAKOUT = """

@@ -21,6 +21,8 @@ from gymnasium import spaces
 from rich.console import Console
 
 from fugu import native
+from fugu.algos.checkpointing import flatten_optimiser, restore_optimiser
+from fugu.algos.settings import read_config
 from fugu.core.config import from_flags, read_toml
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.files import DOCUMENT, LONGEST_LINE
@@ -37,9 +39,7 @@ from fugu.store import values
 from fugu.store.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from fugu.store.run import Run
 from fugu.track.jsonl import parse_metrics
-from fugu.algos.settings import read_config
 from fugu.training.config import resolve_config
-from fugu.algos.checkpointing import flatten_optimiser, restore_optimiser
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "trust" / "fuzz_files.py"
 FILES = ("checkpoint", "config", "dataset", "league", "hub")

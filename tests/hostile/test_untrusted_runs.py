@@ -15,6 +15,7 @@ import pytest
 
 import fugu
 from fugu import native
+from fugu.algos.settings import read_config
 from fugu.cli.main import main
 from fugu.core.errors import FuguError, UsageError
 from fugu.envs.untrusted import CALLED, ENVIRONMENTS, UntrustedError, check_env, find_family
@@ -25,8 +26,6 @@ from fugu.hub.pull import pull
 from fugu.store.checkpoint import is_own, load_checkpoint, save_checkpoint
 from fugu.store.run import SIGNATURE, Run
 from fugu.store.signing import key_path, sign
-from fugu.algos.registry import algorithm_names
-from fugu.algos.settings import read_config
 from fugu.training.inputs import RunInputs
 from fugu.training.untrusted import SETTINGS, _is_closed, _leaves, check_settings, settings_of
 

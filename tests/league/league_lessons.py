@@ -14,8 +14,8 @@ from exact_games import SIGHTS, kuhn_average, kuhn_exploitability
 from numpy.typing import NDArray
 
 from fugu.envs.building import build
-from fugu.league.self_play import LeagueEngine
 from fugu.league.players import PolicyPlayer
+from fugu.league.self_play import LeagueEngine
 from fugu.policies.policy import Policy
 from fugu.training.session import train
 from fugu.training.trainer import Trainer

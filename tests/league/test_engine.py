@@ -14,11 +14,11 @@ from exact_games import Kuhn
 from league_toys import Marks
 
 from fugu.core.errors import UsageError
-from fugu.league.self_play import LeagueEngine
 from fugu.league.ledger import Ledger
 from fugu.league.matchmaking import Record
 from fugu.league.players import snapshots
 from fugu.league.seats import LEARNER
+from fugu.league.self_play import LeagueEngine
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.config import resolve_config

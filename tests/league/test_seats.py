@@ -11,13 +11,13 @@ import torch
 from exact_games import RockPaperScissors
 from league_toys import Caller, Marks, make_batch
 
+from fugu.algos.settings import LeagueConfig
 from fugu.core.errors import UsageError
 from fugu.league.players import PolicyPlayer
 from fugu.league.pool import Pool, act_for
 from fugu.league.seats import LEARNER, NOBODY, Seats
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
-from fugu.algos.settings import LeagueConfig
 from fugu.vector import make
 
 

@@ -24,8 +24,8 @@ from fugu.algos.dreamer.agent import DreamerAgent, Imagined
 from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
 from fugu.rollout.collector import Actor
-from fugu.training.evaluate import Players
 from fugu.rollout.forwards import TorchForward
+from fugu.training.evaluate import Players
 from fugu.training.session import RECENT, Callback, Result, train
 from fugu.training.trainer import Progress, Trainer
 from fugu.vector import make

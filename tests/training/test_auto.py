@@ -15,6 +15,8 @@ from auto_cases import SMALL, STEPS, record_of, search
 from gymnasium import spaces
 
 from fugu import native
+from fugu.algos.ppo import PPOConfig
+from fugu.algos.settings import read_config
 from fugu.core.config import merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.store.run import Run
@@ -32,8 +34,6 @@ from fugu.training.auto.ranking import (
 from fugu.training.auto.record import Rung, SearchRecord
 from fugu.training.auto.report import describe_choice, rung_table, show_progress, write_curves
 from fugu.training.auto.search import Interruption
-from fugu.algos.ppo import PPOConfig
-from fugu.algos.settings import read_config
 from fugu.training.evaluate import evaluate
 from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train

@@ -11,11 +11,10 @@ import pytest
 import torch
 from setting_cases import CASES, RUNS, Alike, Differ, Excused
 
+from fugu.algos.settings import read_config
 from fugu.core.config import merge
 from fugu.core.errors import UsageError
 from fugu.data.recording import record_episodes
-from fugu.algos.registry import algorithm_names
-from fugu.algos.settings import read_config
 from fugu.training.session import train
 
 pytestmark = pytest.mark.timeout(200)

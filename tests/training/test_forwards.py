@@ -17,12 +17,12 @@ from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.policies import Policy, PolicyConfig, make_policy
+from fugu.rollout.forwards import make_forward
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training import forwards
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import Players, play
-from fugu.rollout.forwards import make_forward
 from fugu.training.session import resume, train
 from fugu.training.trainer import Trainer
 

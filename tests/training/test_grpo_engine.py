@@ -16,10 +16,10 @@ from fugu.algos.grpo import GRPO
 from fugu.algos.preferences import PreferenceConfig, compare, train_reward_model
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
+from fugu.rollout.episode_actor import sample_episodes
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.evaluate import evaluate
-from fugu.rollout.episode_actor import sample_episodes
 from fugu.training.session import resume, train
 from fugu.vector import make
 

@@ -11,9 +11,9 @@ from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import make_policy
-from fugu.spaces import Layout
 from fugu.rollout.collector import Actor
 from fugu.rollout.return_normalizer import ReturnNormalizer
+from fugu.spaces import Layout
 
 AGENTS, TIMES, GAMMA = 37, 50, 0.97
 

@@ -15,13 +15,13 @@ from torch import nn
 
 import fugu
 from fugu.algos.ppo import PPOConfig
+from fugu.algos.settings import Config
 from fugu.core.config import from_tree
 from fugu.core.errors import UsageError
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import make_policy
 from fugu.store.checkpoint import load_checkpoint
 from fugu.track.jsonl import read_metrics
-from fugu.algos.settings import Config
 from fugu.training.trainer import Trainer
 
 TINY: dict[str, Any] = {"total_steps": 4096, "horizon": 16}

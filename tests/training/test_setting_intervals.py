@@ -17,7 +17,6 @@ from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
 from fugu.envs import suite
 from fugu.envs.recipes import all_recipes
-from fugu.algos.registry import algorithm_names
 from fugu.training.config import PRESETS, resolve_config
 
 SECTIONS = ("train", "vec", "policy", "run", "league")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import fugu
+from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
 from fugu.core.ranks import Ranks
 from fugu.core.seeding import derive
-from fugu.algos.settings import read_config
 from fugu.training.inputs import RunInputs
 from fugu.training.shares import count_copies, own_seeds, share_of
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from fugu.algos.native_backend import find_obstacle
 from fugu.core.ranks import Ranks
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
@@ -19,7 +20,6 @@ from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout
 from fugu.training import trainer as module
 from fugu.training.config import resolve_config
-from fugu.algos.native_backend import find_obstacle
 from fugu.training.trainer import Trainer, stops_on_signals
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from fugu.algos.settings import Config
+from fugu.algos.unused_settings import UNUSED
 from fugu.core.config import from_tree
 from fugu.core.errors import UsageError
-from fugu.algos.registry import algorithm_names
-from fugu.algos.settings import Config
 from fugu.training.config import env_settings, resolve_config
 from fugu.training.trainer import Trainer
-from fugu.algos.unused_settings import UNUSED
 
 REFUSED: list[tuple[str, str, Any]] = [
     ("decision_transformer", "train.cpu_offload", True),

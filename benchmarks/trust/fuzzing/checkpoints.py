@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from fugu.algos.settings import read_config
 from fugu.store.checkpoint import load_checkpoint, read_state, verify_checkpoint
 from fugu.store.run import Run
-from fugu.algos.settings import read_config
 from fugu.training.evaluate import load_policies
 from fugu.training.session import train
 from fugu.training.trainer import Trainer

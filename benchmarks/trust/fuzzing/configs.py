@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from fugu.algos.settings import read_config
 from fugu.cli.convert_config import ConvertConfig
 from fugu.cli.run_facts import details_of, show_details
 from fugu.cli.runs import Runs
@@ -15,8 +16,6 @@ from fugu.core.toml import dump_toml, write_table
 from fugu.store import values
 from fugu.store.run import Run
 from fugu.track.curves import read_curve
-from fugu.algos.registry import algorithm_names
-from fugu.algos.settings import read_config
 from fugu.training.config import resolve_config
 from fuzzing import mutations
 from fuzzing.arena import Arena, Odd

@@ -12,10 +12,10 @@ from typing import Any
 from unittest import mock
 
 import fugu.hub.pull as pulling
+from fugu.algos.settings import read_config
 from fugu.hub.agent import from_hub
 from fugu.hub.push import push_to_hub
 from fugu.store.run import Run
-from fugu.algos.settings import read_config
 from fugu.training.session import train
 from fuzzing import mutations
 from fuzzing.arena import Arena, Files, Odd, read_tree

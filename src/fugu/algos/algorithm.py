@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import torch
 
+from fugu.algos import settings
 from fugu.algos.schedules import learning_rate_at
-from fugu.algos.settings import Config, LearningConfig, VecConfig
 from fugu.algos.unused_settings import Unused
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.core.seeding import derive
@@ -49,7 +49,7 @@ class RunContext:
         steps: Agent steps so far, of all processes; the trainer counts them after each `collect`.
     """
 
-    config: Config
+    config: settings.Config
     vector: Vector
     device: torch.device
     policy_factory: PolicyFactory = make_policy
@@ -105,11 +105,11 @@ class Algorithm(Protocol):
         collector: What steps the environments; None for algorithms that learn from files.
     """
 
-    Config: ClassVar[type[LearningConfig]] = LearningConfig
+    Config: ClassVar[type[settings.LearningConfig]] = settings.LearningConfig
     """Settings of the section `train`: a frozen dataclass whose fields are flags `--train.*`."""
     PolicyConfig: ClassVar[type[Any]] = PolicyConfig
     """Settings of the section `policy`."""
-    VecConfig: ClassVar[type[VecConfig]] = VecConfig
+    VecConfig: ClassVar[type[settings.VecConfig]] = settings.VecConfig
     """Settings of the section `vec`."""
     unused: ClassVar[Mapping[str, Unused]] = {}
     """Settings that it inherits and cannot use, by their dotted names: other values are refused."""
@@ -161,7 +161,7 @@ class Algorithm(Protocol):
         raise NotImplementedError("load_state_dict(self, tensors, state) -> None")
 
     @classmethod
-    def policy_factory(cls, config: Config, factory: PolicyFactory) -> PolicyFactory:
+    def policy_factory(cls, config: settings.Config, factory: PolicyFactory) -> PolicyFactory:
         """Return what makes the policies of a run to play with them, from the user's factory."""
         made: PolicyFactory = config.train.player(factory)
         return made

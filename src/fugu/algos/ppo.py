@@ -178,6 +178,10 @@ class PPOConfig(LearningConfig):
     """Who collects and learns: torch, which knows every policy and device, or the native core,
     which is faster on a CPU; auto takes that where it can, and says why if it cannot."""
 
+    def minibatch_steps(self, agents: int) -> int:
+        """Return the steps of a minibatch, of one segment an agent."""
+        return max(1, agents * self.horizon // self.minibatches)
+
     def draws_steps(self, rows: int, state_size: int) -> bool:
         """Whether minibatches are drawn of steps, for so many rows and numbers remembered."""
         if self.draw == "auto":

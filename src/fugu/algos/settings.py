@@ -85,6 +85,14 @@ class LearningConfig(CheckedConfig):
         """Settings of `fugu.emulate` that the algorithm needs."""
         return {}
 
+    def minibatch_steps(self, agents: int) -> int:
+        """Return about how many steps a minibatch has, to choose threads; 0: unknown.
+
+        Args:
+            agents: Agents of all copies.
+        """
+        return 0
+
     def num_critics(self, group: AgentGroup) -> int:
         """Values that the policy of a group gives of an observation."""
         return 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fugu.algos.algorithm import PolicyFactory
 from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
 from fugu.export.engines import make_engine
@@ -26,7 +27,7 @@ from fugu.training.evaluate import (
     load_policies,
     play,
 )
-from fugu.training.inputs import PolicyFactory, RunInputs
+from fugu.training.inputs import RunInputs
 from fugu.vector import Vector, make
 from fugu.vector.recording import record
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fugu.algos.algorithm import PolicyFactory
 from fugu.core.errors import FuguError, UsageError
 from fugu.hub.card import Facts, write_card
 from fugu.hub.contents import CARD, CHECKSUMS, CONFIG, EVALUATION, METRICS, RUN, dump_checksums
@@ -22,7 +23,6 @@ from fugu.track.jsonl import read_metrics
 
 if TYPE_CHECKING:
     from fugu.hub.agent import Agent
-    from fugu.training.inputs import PolicyFactory
 
 EPISODES = 20
 SEED = 0  # of evaluation and film

@@ -8,6 +8,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
+from fugu.algos.registry import find_algorithm
 from fugu.algos.settings import Config, read_config
 from fugu.core.config import Tree, merge, to_tree
 from fugu.core.errors import UsageError
@@ -113,7 +114,7 @@ def _known(tree: Mapping[str, Any], cfg: Config) -> Tree:
     known = to_tree(cfg)
     found: Tree = {}
     for section, table in _spelled(tree, cfg).items():
-        if section in cfg.unhinted:
+        if section in find_algorithm(cfg.algo).ignored_hints:
             continue
         if section in ("train", "vec", "policy", "run"):
             table = {name: each for name, each in table.items() if name in known[section]}

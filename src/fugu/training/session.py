@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fugu.algos.algorithm import PolicyFactory
 from fugu.algos.settings import Config
 from fugu.core.config import Tree, plain_tree
 from fugu.core.errors import UsageError
@@ -37,7 +38,7 @@ from fugu.training.auto.start import resume_auto, train_auto
 from fugu.training.config import resolve_config
 from fugu.training.distributed import joined
 from fugu.training.evaluate import COPIES, engine_of, play
-from fugu.training.inputs import PolicyFactory, RunInputs, name_of
+from fugu.training.inputs import RunInputs, name_of
 from fugu.training.preemption import newest_alike
 from fugu.training.programs import ProgramRecorder
 from fugu.training.result import Callback as Callback

@@ -20,11 +20,12 @@ COUNTED = (("vec", "num_envs"), ("vec", "batch_size"), ("train", "rows"), ("trai
 
 def count_copies(cfg: Config, inputs: RunInputs) -> int:
     """Copies of all ranks: what was asked for, or as many as give 64 agents."""
-    if cfg.vec.num_envs:
-        return cfg.vec.num_envs
+    given: int = cfg.vec.num_envs
+    if given:
+        return given
     with make(inputs.env_of(cfg.env), 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
         copies = max(1, AGENTS // one.num_agents)
-    unit = 1 if inputs.ranks.size == 1 else inputs.ranks.size * cfg.vec.group_size
+    unit: int = 1 if inputs.ranks.size == 1 else inputs.ranks.size * cfg.vec.group_size
     return -(-copies // unit) * unit
 
 

@@ -104,7 +104,8 @@ class Trainer:
     @property
     def progress(self) -> float:
         """Share of the run that is done, from 0 to 1."""
-        return min(1.0, self.steps / self.cfg.train.total_steps)
+        total: int = self.cfg.train.total_steps
+        return min(1.0, self.steps / total)
 
     def run(self, after_update: Callable[[Progress], None] = lambda progress: None) -> None:
         """Train to the end, or until `stopping` is set; a new run resets its environments."""
@@ -239,10 +240,10 @@ def threads_for(cfg: Config, agents: int) -> int:
     Threads of a small product wait for each other longer than they compute, and where environments
     step in processes meanwhile they wait for a core as well.
     """
-    asked, horizon = cfg.train.threads, getattr(cfg.train, "horizon", 0)
-    if asked or not horizon:
+    asked: int = cfg.train.threads
+    steps: int = cfg.train.minibatch_steps(agents)
+    if asked or not steps:
         return asked
-    steps = max(1, agents * horizon // cfg.train.minibatches)
     return 1 if steps * cfg.policy.hidden_size < SMALL else 0
 
 

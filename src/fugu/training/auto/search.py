@@ -278,4 +278,5 @@ def _steps_per_update(cfg: Config, inputs: RunInputs) -> int:
     with make(env, 1, backend="serial", **cfg.env_options) as one:
         agents = one.num_agents
     copies = cfg.vec.num_envs or max(1, AGENTS // agents)
-    return (cfg.train.rows or copies * agents) * cfg.train.horizon
+    steps: int = (cfg.train.rows or copies * agents) * cfg.train.horizon
+    return steps
