@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 from pages import table, write_or_check
 
-from fugu.algos.settings import Config
+from fugu.algos.registry import algorithm_names
+from fugu.algos.settings import section_types
 from fugu.cli import completion
 from fugu.cli.coding_attack import CodingAttack
 from fugu.cli.coding_bench import CodingBench
@@ -231,10 +232,10 @@ def settings_index() -> str:
     lines = [*SETTINGS_INTRO.strip().splitlines(), ""]
     rows = [
         (f"[{TITLES[algo][:1].upper()}{TITLES[algo][1:]}]({algo}.md)", f"`--algo {algo}`")
-        for algo in sorted(CONFIGS, key=lambda algo: (algo != "ppo", algo))
+        for algo in sorted(algorithm_names(), key=lambda algo: (algo != "ppo", algo))
     ]
     lines += ["## `train`, by algorithm", "", *table(("settings", "chosen by"), rows)]
-    hints = typing.get_type_hints(Config)
+    hints = section_types("ppo")
     for section in SECTIONS:
         lines += [f"## `{section}`", "", summary(hints[section]), ""]
         lines += settings_table(section, hints[section])
@@ -247,14 +248,14 @@ def settings_index() -> str:
 
 def settings_page(algo: str) -> str:
     """The settings of one algorithm: all of `train`, and what else is its own."""
-    title, own, common = TITLES[algo], typing.get_type_hints(CONFIGS[algo]), Config
+    title, own, common = TITLES[algo], section_types(algo), section_types("ppo")
     lines = [f"# Settings of {title}", ""]
     lines += [f"What it is: [{title}](../../algorithms/{algo}.md).", ""]
     lines += ["## `train`", "", *settings_table("train", own["train"])]
     for section in SECTIONS:
-        if own[section] is not typing.get_type_hints(common)[section]:
+        if own[section] is not common[section]:
             lines += [f"## `{section}`", "", *settings_table(section, own[section])]
-    kinds = [name for name in SECTIONS if own[name] is typing.get_type_hints(common)[name]]
+    kinds = [name for name in SECTIONS if own[name] is common[name]]
     links = ", ".join(f"[`{name}`](index.md#{name})" for name in kinds)
     return "\n".join([*lines, f"As for every algorithm: {links}."]).rstrip() + "\n"
 
@@ -351,7 +352,7 @@ def main() -> int:
         for name, guide in names.items():
             pages[FOLDER / f"commands/{name}.md"] = command_page(name, guide)
     pages[FOLDER / "settings/index.md"] = settings_index()
-    for algo in CONFIGS:
+    for algo in algorithm_names():
         pages[FOLDER / f"settings/{algo}.md"] = settings_page(algo)
     return write_or_check(pages)
 

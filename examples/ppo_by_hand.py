@@ -12,7 +12,7 @@ import torch
 
 import fugu
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
-from fugu.algos.ppo import PPO, PPOConfig
+from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
 from fugu.data.segments import Segments, SegmentShape
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import make_policy
@@ -28,7 +28,8 @@ def main() -> float:
     (group,) = vec.groups
     policy = make_policy(group, PolicyConfig(hidden_size=64))
     cfg = PPOConfig(horizon=32)
-    learner = PPO(policy, make_optimiser(policy, OptimiserConfig("adamw", 0.003)), cfg, random)
+    optimizer = make_optimiser(policy, OptimiserConfig("adamw", 0.003))
+    learner = PPOLearner(policy, optimizer, Critics(cfg), random)
     segments = Segments(group, SegmentShape(NUM_ENVS, NUM_ENVS, cfg.horizon, 1))
     states = np.zeros((NUM_ENVS, 0), np.float32)  # of a policy without memory
     returns: list[float] = []

@@ -29,7 +29,7 @@ QUIET = 0.02  # seconds in which environments end the step under way
 def make_trainer(settings: dict[str, Any]) -> Trainer:
     """A trainer that has made one update."""
     trainer = Trainer(resolve_config(settings["env"], overrides=sections(settings)))
-    trainer.engine.start(0)
+    trainer.algorithm.start(0)
     trainer.update()
     return trainer
 
@@ -66,12 +66,12 @@ def update_seconds(trainer: Trainer, updates: int) -> tuple[float, float]:
     """The median of updates, and the steps that one learns from."""
     times, steps = [], []
     for _ in range(updates):
-        before = trainer.engine.steps
-        trainer.engine.collect()
-        steps.append(trainer.engine.steps - before)
+        before = trainer.algorithm.steps
+        trainer.algorithm.collect()
+        steps.append(trainer.algorithm.steps - before)
         time.sleep(QUIET)
         began = time.perf_counter()
-        trainer.engine.update(0.0, 1e-4)
+        trainer.algorithm.update(0.0)
         times.append(time.perf_counter() - began)
     return median(times), median(steps)
 
@@ -97,10 +97,10 @@ def products(settings: dict[str, Any]) -> None:
     trainer = make_trainer(settings)
     shares, others = [], {}
     for _ in range(2 if settings["seconds"] < 5 else 5):
-        trainer.engine.collect()
+        trainer.algorithm.collect()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             began = time.perf_counter()
-            trainer.engine.update(0.0, 1e-4)
+            trainer.algorithm.update(0.0)
             wall = 1e6 * (time.perf_counter() - began)
         spent = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
         found = [key for key in spent if key in PRODUCTS or any(word in key for word in FUSED)]

@@ -19,7 +19,6 @@ from watching import Watch, read_settings
 import fugu
 from fugu.algos import ppo
 from fugu.algos.ppo_loss_reference import ppo_loss_reference
-from fugu.training import ppo_engine
 from fugu.training.session import Progress, Trainer
 
 BOUND_AFTER = 0.8  # seconds, by which all threads are there
@@ -108,7 +107,7 @@ def leave_out(name: str) -> None:
     if name == "fused_loss":
         vars(ppo)["fused_ppo_loss"] = ppo_loss_reference
     elif name == "straight_rows":
-        vars(ppo_engine)["can_fill_segments"] = lambda *_: False
+        vars(ppo)["can_fill_segments"] = lambda *_: False
     else:
         raise SystemExit(f"without: given {name!r}; allowed: 'fused_loss', 'straight_rows'")
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from fugu.algos.best_episodes import BestEpisodes
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
-from fugu.algos.ppo import PPO, PPOConfig
+from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
@@ -157,10 +157,10 @@ def test_of_many_some_are_learned_at_a_time() -> None:
     assert losses[0] == losses[1] != losses[2]
 
 
-def learner(policy: Policy, **settings: Any) -> PPO:
+def learner(policy: Policy, **settings: Any) -> PPOLearner:
     cfg = PPOConfig(horizon=HORIZON, epochs=1, minibatches=1, **settings)
     optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
-    return PPO(policy, optimiser, cfg, np.random.default_rng(1))
+    return PPOLearner(policy, optimiser, Critics(cfg), np.random.default_rng(1))
 
 
 def test_ppo_learns_from_them_only_if_told_to_and_saves_them() -> None:

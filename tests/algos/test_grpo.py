@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fugu.training.ppo_engine import compile_policy
 from gymnasium import spaces
 
+from fugu.algos.building import compile_policy
 from fugu.algos.grpo import (
-    GRPO,
     GRPOConfig,
+    GRPOLearner,
     Minibatch,
     Steps,
     grpo_loss,
@@ -193,11 +193,11 @@ def episode(steps: int, seed: int = 0, group: AgentGroup = DISCRETE, policy: Any
     return Episode(observations, samples, masks, logs, random.normal(size=steps).astype(np.float32))
 
 
-def make_learner(cfg: GRPOConfig, group: AgentGroup = DISCRETE, core: Any = "none") -> GRPO:
+def make_learner(cfg: GRPOConfig, group: AgentGroup = DISCRETE, core: Any = "none") -> GRPOLearner:
     torch.manual_seed(0)
     policy = make_policy(group, PolicyConfig(hidden_size=16, core=core, log_std=-0.5), 0)
     optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
-    return GRPO(policy, optimiser, cfg, np.random.default_rng(1), group)
+    return GRPOLearner(policy, optimiser, cfg, np.random.default_rng(1), group)
 
 
 def teams(policy: Policy, group: AgentGroup, count: int = 3) -> list[list[Episode]]:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fugu.training.mappo_engine import MAPPOEngine, make_sights
 from gymnasium import spaces
 
-from fugu.algos.mappo import MAPPO, MAPPOConfig
+from fugu.algos.algorithm import RunContext
+from fugu.algos.mappo import MAPPO, MAPPOConfig, NormalizedCritics, make_sights
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.ppo import PPOLearner
 from fugu.algos.settings import read_config
 from fugu.algos.value_norm import ValueNorm
 from fugu.core.errors import UsageError
@@ -27,7 +28,6 @@ from fugu.spaces import Layout
 from fugu.store.checkpoint import load_checkpoint
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import evaluate, load_policies
-from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train
 from fugu.vector import Vector, make
 
@@ -87,7 +87,10 @@ def learner_of(**settings: Any) -> tuple[MAPPO, Segments]:
     )
     cfg = MAPPOConfig(horizon=5, epochs=1, microbatch=7, **settings)
     optimiser = make_optimiser(policy, OptimiserConfig())
-    learner = MAPPO(policy, optimiser, cfg, np.random.default_rng(0))
+    critics = NormalizedCritics(cfg)
+    if cfg.normalise_values:
+        policy.rescale = critics.value_norm.denormalise
+    learner = PPOLearner(policy, optimiser, critics, np.random.default_rng(0))
     stored = replace(group, observation_layout=sight.layout)
     segments = Segments(stored, SegmentShape(4, 4, 5, 1))
     random, everybody, yes = np.random.default_rng(5), np.arange(4), np.ones(4, bool)
@@ -113,7 +116,7 @@ def test_critics_are_fitted_to_normalised_returns_and_say_what_they_mean_in_rewa
         last = rewards[t] + 0.99 * values[t + 1] - values[t] + 0.99 * 0.95 * last
         returns[t] = last + values[t]
     batches: list[Any] = []
-    make_batch = learner._batch
+    make_batch = learner.critics.minibatch
 
     def note(*arguments: Any) -> Any:
         batches.append(make_batch(*arguments))
@@ -123,8 +126,8 @@ def test_critics_are_fitted_to_normalised_returns_and_say_what_they_mean_in_rewa
     policy = learner.policy
     assert isinstance(policy, CentralPolicy)
     told = learner.update(segments, 0.0)
-    assert learner.value_norm.mean == pytest.approx(returns.mean(), rel=1e-5)
-    assert learner.value_norm.deviation == pytest.approx(returns.std(), rel=1e-4)
+    assert learner.critics.value_norm.mean == pytest.approx(returns.mean(), rel=1e-5)
+    assert learner.critics.value_norm.deviation == pytest.approx(returns.std(), rel=1e-4)
     fitted = torch.cat([batch.returns.flatten() for batch in batches])
     assert fitted.mean().item() == pytest.approx(0.0, abs=1e-4)
     assert fitted.std(correction=0).item() == pytest.approx(1.0, abs=1e-3)
@@ -132,7 +135,7 @@ def test_critics_are_fitted_to_normalised_returns_and_say_what_they_mean_in_rewa
     rows = torch.randn(3, policy.sight.size)
     raw, _ = policy.critics[0](rows, torch.zeros(3, 0))
     _, said, _ = policy(rows, torch.zeros(3, 0))
-    expected = raw * learner.value_norm.deviation + learner.value_norm.mean
+    expected = raw * learner.critics.value_norm.deviation + learner.critics.value_norm.mean
     torch.testing.assert_close(said, expected)
 
 
@@ -153,23 +156,30 @@ def test_time_limits_taken_for_ends_are_worth_nothing() -> None:
         segments.truncations[2, rows] = True
         segments.final_values[:] = 1e6
         learner.update(segments, 0.0)
-        assert (learner.value_norm.mean > 1e4) == (limits == "bootstrap")
+        assert (learner.critics.value_norm.mean > 1e4) == (limits == "bootstrap")
 
 
 # ------------------------------------------------------------------ what critics see
 
 
-def engine_of(env: Any, num_envs: int = 2, **train_: Any) -> tuple[MAPPOEngine, Vector]:
+def engine_of(env: Any, num_envs: int = 2, **train_: Any) -> tuple[MAPPO, Vector]:
     train_ = {"horizon": 3, **train_}
     cfg = resolve_config("given", overrides={"algo": "mappo", "train": train_})
     vec = make(env, num_envs, backend="serial", **cfg.train.emulation)
-    return MAPPOEngine(cfg, vec, torch.device("cpu"), RunInputs()), vec
+    return MAPPO(RunContext(cfg, vec, torch.device("cpu"))), vec
 
 
-def shown(engine: MAPPOEngine, vec: Vector, steps: int) -> list[Any]:
+def sights_of(engine: MAPPO) -> dict[str, Any]:
+    """The sights of all groups, by name."""
+    view: Any = engine.collector._view
+    names = [group.name for group in engine.vec.groups]
+    return dict(zip(names, view._sights, strict=True))
+
+
+def shown(engine: MAPPO, vec: Vector, steps: int) -> list[Any]:
     """The groups of each batch, as actors are shown them."""
     found: list[Any] = []
-    look = engine.collector._look
+    look = engine.collector._view
     assert look is not None
 
     def note(batch: Any) -> Any:
@@ -179,7 +189,7 @@ def shown(engine: MAPPOEngine, vec: Vector, steps: int) -> list[Any]:
         )
         return groups
 
-    engine.collector._look = note
+    engine.collector._view = note
     vec.async_reset(1)
     for _ in range(steps):
         engine.collector.handle(vec.recv())
@@ -190,7 +200,7 @@ def test_dead_agents_are_zeros_to_the_critics_of_others_and_are_not_learned_from
     engine, vec = engine_of(lambda: Mortal(alike=True), 1, state="observations", agent_ids=True)
     with vec:
         found = shown(engine, vec, 5)
-    sight = engine._sights["walker"]
+    sight = sights_of(engine)["walker"]
     assert (sight.size, sight.actor_size) == (2 + 2 + 4, 4)
     rows = [groups[0][0] for groups in found]
     np.testing.assert_array_equal(rows[1][0], [1, 10, 1, 0, 1, 10, 1, 11])
@@ -200,7 +210,7 @@ def test_dead_agents_are_zeros_to_the_critics_of_others_and_are_not_learned_from
     np.testing.assert_array_equal(rows[4][0], [0, 10, 1, 0, 0, 10, 0, 11])  # the next episode
     # At the cut, walker_0 is valued where it ended; walker_1 was dead there and not newly born.
     np.testing.assert_array_equal(found[4][0][1][0], [4, 10, 1, 0, 4, 10, 0, 0])
-    segments = engine._actors[0].segments
+    segments = engine.groups[0].actor.segments
     assert segments._length.sum() + 3 * segments.complete == 4 + 2 + 2  # steps of the living
 
 
@@ -208,11 +218,11 @@ def test_a_state_of_the_environment_is_the_critics_and_so_is_its_last_one() -> N
     engine, vec = engine_of(Mortal, 2, own_observation=False)
     with vec:
         found = shown(engine, vec, 5)
-    walkers, tower = engine._sights["walker"], engine._sights["tower"]
+    walkers, tower = sights_of(engine)["walker"], sights_of(engine)["tower"]
     assert walkers.dtype == np.float32
     assert tower.dtype == np.uint8  # it sees a number and floats
-    for name, sight in engine._sights.items():
-        place = list(engine._sights).index(name)
+    for name, sight in sights_of(engine).items():
+        place = list(sights_of(engine)).index(name)
         (part,) = sight.rest
 
         def state(rows: Any, part: Any = part) -> list[float]:
@@ -255,7 +265,7 @@ def test_critics_of_one_kind_see_agents_of_another() -> None:
     engine, vec = engine_of(Mortal, 2, state="observations")
     with vec:
         shown(engine, vec, 3)
-    tower = engine.policies[list(engine._sights).index("tower")]
+    tower = engine.policies[list(sights_of(engine)).index("tower")]
     assert isinstance(tower, CentralPolicy)
     (mine, walkers) = sorted(tower.sight.rest, key=lambda part: part.count)
     assert (mine.count, walkers.count) == (1, 2)
@@ -275,7 +285,7 @@ def test_settings_that_do_not_fit_are_refused() -> None:
     assert len(make_sights(vec.groups, MAPPOConfig(critic="local"))[0].rest) == 0
     assert make_sights(vec.groups, MAPPOConfig())[0].rest[0].count == 3
     cfg = read_config({"algo": "mappo", "train": {"critic": "local"}})
-    assert isinstance(cfg, MAPPORunConfig)
+    assert isinstance(cfg.train, MAPPOConfig)
     assert cfg.train.emulation == {"global_state": False}
 
 

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from fugu.algos.multipliers import LagrangeMultiplier, PidMultiplier
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
-from fugu.algos.ppo import PPO, PPOConfig
-from fugu.algos.safe_ppo import SafePPO, SafePPOConfig, make_multiplier, safe_advantages
+from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
+from fugu.algos.safe_ppo import CostCritics, SafePPOConfig, make_multiplier, safe_advantages
 from fugu.core.errors import UsageError
 from fugu.data.episode_costs import EpisodeCosts
 from fugu.data.segments import Segments, SegmentShape
@@ -203,14 +203,14 @@ def filled(space: AgentGroup, policy: Policy, reward_unit: float = 1.0) -> Segme
     return segments
 
 
-def learner_of(cfg: SafePPOConfig, constraints: int) -> SafePPO:
+def learner_of(cfg: SafePPOConfig, constraints: int) -> PPOLearner:
     torch.manual_seed(0)
     policy = make_policy(group(constraints), PolicyConfig(hidden_size=16), 1 + constraints)
     optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
-    return SafePPO(policy, optimiser, cfg, np.random.default_rng(1), constraints)
+    return PPOLearner(policy, optimiser, CostCritics(cfg, constraints), np.random.default_rng(1))
 
 
-def weights_of(learner: PPO) -> list[torch.Tensor]:
+def weights_of(learner: PPOLearner) -> list[torch.Tensor]:
     return [weight.detach().clone() for weight in learner.policy.parameters()]
 
 
@@ -221,13 +221,13 @@ def test_multipliers_move_before_the_policy_learns(monkeypatch: pytest.MonkeyPat
     expected = LagrangeMultiplier(1, initial=CONFIG.initial_multiplier)
     expected.update(np.array([mean]), np.array([1.0]))
     used = []
-    weigh = SafePPO._weigh
+    combine = CostCritics.combine
 
-    def noted(self: SafePPO, *args: Any) -> Any:
+    def noted(self: CostCritics, *args: Any) -> Any:
         used.append(self.multiplier.values.copy())
-        return weigh(self, *args)
+        return combine(self, *args)
 
-    monkeypatch.setattr(SafePPO, "_weigh", noted)
+    monkeypatch.setattr(CostCritics, "combine", noted)
     told = learner.update(segments, 0.0)
     assert len(used) == CONFIG.epochs * CONFIG.minibatches
     assert all(values == expected.values for values in used)
@@ -288,7 +288,7 @@ def test_advantages_of_costs_are_in_their_own_units(monkeypatch: pytest.MonkeyPa
 
     learner = learner_of(replace(CONFIG, draw="rows"), 1)
     learner.update(filled(group(1), learner.policy), 0.0)
-    divisor = float(learner._divisors[0])
+    divisor = float(learner.critics._divisors[0])
     assert divisor > 2.0  # discounted sums of costs of 1
     segments = filled(group(1), learner.policy)
     rows = segments.take()
@@ -330,7 +330,7 @@ def test_without_constraints_it_is_ppo() -> None:
     told = learner.update(segments, 0.0)
     plain_cfg = PPOConfig(horizon=HORIZON, epochs=2, minibatches=2, microbatch=10_000)
     other = learner_of(CONFIG, 0)
-    plain = PPO(other.policy, other.optimiser, plain_cfg, np.random.default_rng(1))
+    plain = PPOLearner(other.policy, other.optimiser, Critics(plain_cfg), np.random.default_rng(1))
     assert plain.update(filled(group(0), plain.policy), 0.0) == told
     assert all(
         torch.equal(a, b) for a, b in zip(weights_of(learner), weights_of(plain), strict=True)

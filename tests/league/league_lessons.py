@@ -13,9 +13,10 @@ import torch
 from exact_games import SIGHTS, kuhn_average, kuhn_exploitability
 from numpy.typing import NDArray
 
+from fugu.algos.ppo import PPO
 from fugu.envs.building import build
 from fugu.league.players import PolicyPlayer
-from fugu.league.self_play import LeagueEngine
+from fugu.league.self_play import SelfPlay
 from fugu.policies.policy import Policy
 from fugu.training.session import train
 from fugu.training.trainer import Trainer
@@ -70,8 +71,9 @@ def learn(seed: int, steps: int, league: dict[str, Any]) -> Trainer:
 
 def pooled(trainer: Trainer) -> Sequence[Floats]:
     """The strategies of all snapshots."""
-    assert isinstance(trainer.engine, LeagueEngine)
-    players = [member.player for member in trainer.engine.pool.members]
+    assert isinstance(trainer.algorithm, PPO)
+    assert isinstance(trainer.algorithm.opponents, SelfPlay)
+    players = [member.player for member in trainer.algorithm.opponents.pool.members]
     return [strategy(each.policies[0]) for each in players if isinstance(each, PolicyPlayer)]
 
 

@@ -13,12 +13,13 @@ import torch
 from exact_games import Kuhn
 from league_toys import Marks
 
+from fugu.algos.ppo import PPO
 from fugu.core.errors import UsageError
 from fugu.league.ledger import Ledger
 from fugu.league.matchmaking import Record
 from fugu.league.players import snapshots
 from fugu.league.seats import LEARNER
-from fugu.league.self_play import LeagueEngine
+from fugu.league.self_play import SelfPlay
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.config import resolve_config
@@ -33,9 +34,10 @@ SMALL: dict[str, Any] = {
 }
 
 
-def league(trainer: Trainer) -> LeagueEngine:
-    assert isinstance(trainer.engine, LeagueEngine)
-    return trainer.engine
+def league(trainer: Trainer) -> SelfPlay:
+    assert isinstance(trainer.algorithm, PPO)
+    assert isinstance(trainer.algorithm.opponents, SelfPlay)
+    return trainer.algorithm.opponents
 
 
 @pytest.mark.parametrize("leaves", [0.0, 0.2])
@@ -50,15 +52,15 @@ def test_only_the_learners_steps_are_learned_from_and_none_is_lost(leaves: float
         },
     )
     trainer = Trainer(cfg, RunInputs(env=partial(Marks, 2, leaves)))
-    engine = league(trainer)
-    segments = engine._actors[0].segments
+    engine: Any = trainer.algorithm
+    segments, seats = engine.groups[0].actor.segments, engine.opponents.pool.seats
     mine: dict[tuple[float, ...], tuple[float, bool, bool]] = {}  # what followed each sight
     others: set[tuple[float, ...]] = set()
     last: dict[int, tuple[float, ...]] = {}  # of the learner's agents that wait
 
     def watch(batch: Any, actions: Any) -> None:
         rows, agents = batch.groups[0].rows, batch.groups[0].agent_ids
-        holders = engine.pool.seats.of_group(0, engine.pool.seats.holders[batch.env_ids])
+        holders = seats.of_group(0, seats.holders[batch.env_ids])
         for i, agent in enumerate(agents.tolist()):
             before = last.pop(agent, None)
             if before is not None:
@@ -70,7 +72,7 @@ def test_only_the_learners_steps_are_learned_from_and_none_is_lost(leaves: float
             else:
                 others.add(sight)
 
-    engine.collector.witness = watch
+    engine.collector.on_batch = watch
     stored = 0
     try:
         engine.start(1)
@@ -86,13 +88,13 @@ def test_only_the_learners_steps_are_learned_from_and_none_is_lost(leaves: float
                     assert bool(segments.truncations[time, row]) == truncated
                     assert segments.valid[time, row]
                     stored += 1
-            engine.update(0.1, 0.001)
+            engine.update(0.1)
         open_steps = int(segments._length.sum()) + 8 * segments.complete
         assert engine.steps == stored + open_steps == len(mine) + len(last)
     finally:
         trainer.close()
     assert len(others) > 500
-    assert len(engine.pool.members) >= 4  # the first one and some on the way
+    assert len(engine.opponents.pool.members) >= 4  # the first one and some on the way
 
 
 def test_recurrent_learners_begin_every_match_with_no_memory() -> None:
@@ -106,8 +108,8 @@ def test_recurrent_learners_begin_every_match_with_no_memory() -> None:
         },
     )
     trainer = Trainer(cfg, RunInputs(env=Marks))
-    engine = league(trainer)
-    actor, begun = engine._actors[0], 0
+    engine: Any = trainer.algorithm
+    actor, begun = engine.groups[0].actor, 0
     seen_states: list[torch.Tensor] = []
     forward = actor.policy.forward
     actor.policy.forward = lambda seen, state: (  # type: ignore[method-assign]
@@ -128,7 +130,7 @@ def test_recurrent_learners_begin_every_match_with_no_memory() -> None:
         engine.start(1)
         for _ in range(8):
             engine.collect()
-            engine.update(0.1, 0.001)
+            engine.update(0.1)
     finally:
         trainer.close()
     assert begun > 50

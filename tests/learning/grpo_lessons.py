@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 from lessons import judge, learn
 
-from fugu.algos.grpo import GRPO
+from fugu.algos.grpo import GRPOLearner
 from fugu.algos.preferences import PreferenceConfig, Report, compare, train_reward_model
 from fugu.rollout.episode_actor import sample_episodes
 from fugu.training.trainer import Progress, Trainer
@@ -69,14 +69,14 @@ def mixed_teams() -> Iterator[None]:
 @contextlib.contextmanager
 def shuffled_rewards() -> Iterator[None]:
     """Episodes of a team have each other's rewards; they must be of one length."""
-    offer, random = GRPO.offer, np.random.default_rng(5)
+    offer, random = GRPOLearner.offer, np.random.default_rng(5)
 
-    def mistaken(self: GRPO, team: Any) -> None:
+    def mistaken(self: GRPOLearner, team: Any) -> None:
         others = random.permutation(len(team))
         pairs = zip(team, others, strict=True)
         offer(self, [replace(episode, rewards=team[i].rewards) for episode, i in pairs])
 
-    with mock.patch.object(GRPO, "offer", mistaken):
+    with mock.patch.object(GRPOLearner, "offer", mistaken):
         yield
 
 

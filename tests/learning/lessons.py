@@ -47,7 +47,7 @@ def as_usual() -> Iterator[tuple[Callback, ...]]:
 
 def step_by_step() -> AbstractContextManager[Any]:
     """Whoever collects does it in Python, where it can be meddled with."""
-    return mock.patch("fugu.training.ppo_engine.can_fill_segments", return_value=False)
+    return mock.patch("fugu.algos.ppo.can_fill_segments", return_value=False)
 
 
 @contextlib.contextmanager
@@ -146,7 +146,7 @@ def left_behind() -> set[str]:
 
 def actors_of(trainer: Trainer) -> list[Actor]:
     """Those who act, one for each group of agents."""
-    engine: Any = trainer.engine
+    engine: Any = trainer.algorithm
     actors: list[Actor] = engine.collector.actors
     return actors
 

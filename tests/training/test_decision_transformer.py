@@ -230,7 +230,7 @@ def test_policies_that_know_their_observations_keep_their_scales(data: dict[str,
         known, unknown = trainer.policies
         for scale in known.scales:
             scale.count.fill_(1.0)
-        trainer.engine.start(0)
+        trainer.algorithm.start(0)
         assert all(float(scale.count) == 1.0 for scale in known.scales)
         assert all(float(scale.count) > 1.0 for scale in unknown.scales)
         assert known.scales

@@ -52,7 +52,7 @@ def make_trainer(env: Any = Diary, **changes: Any) -> Trainer:
 
 def test_replay_holds_what_happened_across_ends_and_environments() -> None:
     trainer = make_trainer()
-    engine: Any = trainer.engine
+    engine: Any = trainer.algorithm
     try:
         engine.start(0)
         for _ in range(6):
@@ -82,7 +82,7 @@ def test_replay_holds_what_happened_across_ends_and_environments() -> None:
 def test_latents_of_the_replay_are_those_of_the_whole_episode() -> None:
     """What acting stored is what observing the episode from its start gives, chance aside."""
     trainer = make_trainer()
-    engine: Any = trainer.engine
+    engine: Any = trainer.algorithm
     try:
         engine.start(0)
         engine.collect()
@@ -118,7 +118,7 @@ def rows_of(env: Any, count: int) -> Buffers:
 
 def test_a_fault_ends_the_episode_without_a_last_observation() -> None:
     trainer = make_trainer()
-    engine: Any = trainer.engine
+    engine: Any = trainer.algorithm
     (actor,) = engine.actors
     rows, agents = rows_of(Diary, 1), np.array([0])
     rows.live[:], rows.valid[:], rows.action_masks[:] = True, True, True
@@ -138,7 +138,7 @@ def test_a_fault_ends_the_episode_without_a_last_observation() -> None:
 
 def test_rewards_reach_the_next_time_an_agent_acts() -> None:
     trainer = make_trainer()
-    engine: Any = trainer.engine
+    engine: Any = trainer.algorithm
     (actor,) = engine.actors
     rows, agents = rows_of(Diary, 1), np.array([0])
     rows.valid[:], rows.action_masks[:] = True, True
@@ -156,15 +156,15 @@ def test_rewards_reach_the_next_time_an_agent_acts() -> None:
 @pytest.mark.parametrize(("ratio", "every"), [(4.0, 16), (0.5, 16), (18.0, 1)])
 def test_the_train_ratio_says_how_often_it_learns(ratio: float, every: int) -> None:
     trainer = make_trainer(train={"train_ratio": ratio, "update_every": every})
-    engine: Any = trainer.engine
+    engine: Any = trainer.algorithm
     try:
         engine.start(0)
         engine.collect()
-        engine.update(0.0, 1e-3)
+        engine.update(0.0)
         steps, taken = engine.steps, engine.learners[0].steps
         while engine.steps < steps + 300:
             engine.collect()
-            engine.update(0.0, 1e-3)
+            engine.update(0.0)
         owed = (engine.steps - steps) * ratio / 18
         assert engine.learners[0].steps - taken == pytest.approx(owed, abs=1.0)
     finally:

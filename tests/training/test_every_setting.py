@@ -11,6 +11,7 @@ import pytest
 import torch
 from setting_cases import CASES, RUNS, Alike, Differ, Excused
 
+from fugu.algos.registry import algorithm_names
 from fugu.algos.settings import read_config
 from fugu.core.config import merge
 from fugu.core.errors import UsageError
@@ -66,7 +67,7 @@ def alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
     )
 
 
-@pytest.mark.parametrize("algo", CONFIGS)
+@pytest.mark.parametrize("algo", algorithm_names())
 def test_no_setting_is_left_out(algo: str) -> None:
     cfg = read_config({"algo": algo})
     names = {

@@ -86,8 +86,8 @@ def test_both_engines_learn_alike(core: str) -> None:
     for engine in ("torch", "native"):
         trainer = trainer_of(engine=engine, core=core)
         try:
-            assert trainer.engine.policy_engines == [engine]  # type: ignore[attr-defined]
-            trainer.engine.start(0)
+            assert trainer.algorithm.policy_engines == [engine]  # type: ignore[attr-defined]
+            trainer.algorithm.start(0)
             trainer.update()
             weights.append([p.detach().clone() for p in trainer.policies[0].parameters()])
         finally:
@@ -99,11 +99,11 @@ def test_both_engines_learn_alike(core: str) -> None:
 def test_new_weights_are_collected_with() -> None:
     trainer = trainer_of(engine="native", normalise=True)
     try:
-        trainer.engine.start(0)
+        trainer.algorithm.start(0)
         trainer.update()
         trainer.update()
-        trainer.engine.collect()
-        policy, (actor,) = trainer.policies[0], trainer.engine._actors  # type: ignore[attr-defined]
+        trainer.algorithm.collect()
+        policy, (actor,) = trainer.policies[0], [each.actor for each in trainer.algorithm.groups]  # type: ignore[attr-defined]
         rows, state = torch.randn(9, 4), policy.initial_state(9)
         with torch.no_grad():
             expected = policy(rows, state)
@@ -145,12 +145,12 @@ def test_a_choice_is_recorded_shown_and_kept(
 def test_a_run_of_before_goes_on_with_torch() -> None:
     trainer, later = trainer_of(), trainer_of()
     try:
-        trainer.engine.start(0)
+        trainer.algorithm.start(0)
         trainer.update()
-        tensors, state = trainer.engine.checkpoint()
+        tensors, state = trainer.algorithm.state_dict()
         assert state.pop("policy_engines") == ["native"]
-        later.engine.restore(tensors, {**state, "steps": 256}, 0)
-        assert later.engine.policy_engines == ["torch"]  # type: ignore[attr-defined]
+        later.algorithm.load_state_dict(tensors, {**state, "steps": 256, "reset_seed": 0})
+        assert later.algorithm.policy_engines == ["torch"]  # type: ignore[attr-defined]
     finally:
         trainer.close()
         later.close()
@@ -163,7 +163,7 @@ def test_without_the_core_a_run_goes_on_and_says_so(
     monkeypatch.setattr(native, "available", False)
     assert engine_for(policy) == "torch"
     found = forwards.recall_forward("native", policy, GROUP.observation_layout, 16)
-    assert found.engine == "torch"
+    assert found.algorithm == "torch"
     assert "collected by the native core" in caplog.text
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from fugu.algos.grpo import GRPO
+from fugu.algos.grpo import GRPOLearner
 from fugu.algos.preferences import PreferenceConfig, compare, train_reward_model
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
@@ -175,16 +175,16 @@ def test_a_fault_does_not_mix_teams(monkeypatch: pytest.MonkeyPatch) -> None:
     """All teams that reach the learner began alike, however many copies were restarted."""
     teams: list[list[float]] = []
     faults: list[int] = []
-    offer = GRPO.offer
+    offer = GRPOLearner.offer
 
-    def noted(self: GRPO, team: Any) -> None:
+    def noted(self: GRPOLearner, team: Any) -> None:
         teams.append([float(episode.observations[0, 0]) for episode in team])
         offer(self, team)
 
     def look(trainer: Any, progress: Any) -> None:
-        faults.append(trainer.engine.collector.mended)
+        faults.append(trainer.algorithm.collector.mended)
 
-    monkeypatch.setattr(GRPO, "offer", noted)
+    monkeypatch.setattr(GRPOLearner, "offer", noted)
     monkeypatch.setattr(
         "fugu.training.trainer.make", lambda *a, **k: make(*a, **{**k, "max_restarts": 10_000})
     )

@@ -66,10 +66,10 @@ def run(env: str, engine: str, settings: dict[str, Any], **options: Any) -> list
 
     def after(trainer: Trainer, progress: Progress) -> None:
         weights = torch.cat([p.detach().flatten() for p in trainer.policies[0].parameters()])
-        engines = getattr(trainer.engine, "engines", [])
+        engines = getattr(trainer.algorithm, "engines", [])
         seen.append({
             "weights": weights.clone(), "losses": progress.losses, "episodes": progress.episodes,
-            "steps": progress.steps, "engines": engines, "collector": trainer.engine.collector,  # type: ignore[attr-defined]
+            "steps": progress.steps, "engines": engines, "collector": trainer.algorithm.collector,  # type: ignore[attr-defined]
         })  # fmt: skip
         trainer.stopping = len(seen) == UPDATES
 

@@ -45,6 +45,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learners_of(engine: Any) -> Any:
+    if hasattr(engine, "groups"):
+        return [each.learner for each in engine.groups]
     return engine.learners if hasattr(engine, "learners") else engine._learners
 
 
@@ -57,7 +59,7 @@ def group_of(algo: str, train: dict[str, Any], data: Path) -> tuple[Any, dict[st
     cfg = resolve_config(env, overrides={"algo": algo, **sections, "train": train})
     trainer = Trainer(cfg)
     try:
-        engine: Any = trainer.engine
+        engine: Any = trainer.algorithm
         first = engine._actors[0].learner if algo == "grpo" else learners_of(engine)[0]
         return first.optimiser, first.optimiser.param_groups[0]
     finally:
@@ -116,8 +118,8 @@ def test_a_run_resumes_with_changed_settings(kind: str, tmp_path: Path) -> None:
         trainer.stopping = True
 
     def look(trainer: Trainer, progress: Progress) -> None:
-        engine: Any = trainer.engine
-        found.append(dict(engine._learners[0].optimiser.param_groups[0]))
+        engine: Any = trainer.algorithm
+        found.append(dict(engine.groups[0].learner.optimiser.param_groups[0]))
 
     where = {"folder": tmp_path, "name": "it"}
     train("cartpole", train=small, run=where, callbacks=[stop], **options)

@@ -15,8 +15,7 @@ from torch import nn
 
 import fugu
 from fugu.algos.ppo import PPOConfig
-from fugu.algos.settings import Config
-from fugu.core.config import from_tree
+from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import make_policy
@@ -174,7 +173,7 @@ def test_a_replay_ratio_of_nothing_is_refused() -> None:
 def test_the_learning_rate_rises_from_the_first_update_on() -> None:
     train = {"total_steps": 64 * 20, "horizon": 16, "learning_rate": 0.1, "schedule": "constant"}
     tree = {"env": "bandit", "train": train | {"warmup": 0.2}, "vec": {"num_envs": 4}}
-    trainer, rates = Trainer(from_tree(Config, tree)), list[float]()
+    trainer, rates = Trainer(read_config(tree)), list[float]()
     try:
         trainer.run(lambda progress: rates.append(progress.losses["learning_rate"]))
     finally:
@@ -188,7 +187,7 @@ def test_the_learning_rate_rises_from_the_first_update_on() -> None:
 def test_threads_are_given_and_given_back() -> None:
     before = torch.get_num_threads()
     train = {"threads": before + 1, "engine": "torch"}
-    trainer = Trainer(from_tree(Config, {"env": "bandit", "train": train}))
+    trainer = Trainer(read_config({"env": "bandit", "train": train}))
     assert torch.get_num_threads() == before + 1
     trainer.close()
     assert torch.get_num_threads() == before

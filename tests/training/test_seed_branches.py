@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from fugu.algos import preferences
+from fugu.algos import building, decision_transformer, grpo, preferences
+from fugu.algos.dreamer import algorithm as dreamer
 from fugu.data.recording import RECORDING
-from fugu.training import (
-    decision_transformer_engine,
-    dreamer_engine,
-    grpo_engine,
-    ppo_engine,
-)
 from fugu.training.auto.search import FINAL
 from fugu.training.dreaming import DREAMS
 from fugu.training.evaluate import EVALUATION
 from fugu.training.trainer import ENVIRONMENTS
 
 SHARED = (ENVIRONMENTS, FINAL, DREAMS, EVALUATION, RECORDING)
-PPO = (ppo_engine.SAMPLING, ppo_engine.ROWS, ppo_engine.WEIGHTS)
+PPO = (building.SAMPLING_STREAM, building.ROW_STREAM, building.WEIGHT_STREAM)
 BRANCHES = {
     "ppo": (*SHARED, *PPO),
-    "grpo": (*SHARED, *PPO, grpo_engine.TEAMS),
+    "grpo": (*SHARED, *PPO, grpo.TEAM_STREAM),
     "dreamer": (
         *SHARED,
-        dreamer_engine.ACTIONS,
-        dreamer_engine.SEQUENCES,
-        dreamer_engine.WEIGHTS,
-        dreamer_engine.LATENTS,
+        dreamer.ACTIONS,
+        dreamer.SEQUENCES,
+        dreamer.WEIGHTS,
+        dreamer.LATENTS,
     ),
     "decision_transformer": (
         *SHARED,
-        decision_transformer_engine.DRAWING,
-        decision_transformer_engine.WEIGHTS,
-        decision_transformer_engine.DROPOUT,
+        decision_transformer.DRAWING_STREAM,
+        building.WEIGHT_STREAM,
+        decision_transformer.DROPOUT_STREAM,
     ),
     "preferences": (preferences.WEIGHTS, preferences.BATCHES, preferences.HOLDOUT),
 }

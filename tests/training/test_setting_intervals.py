@@ -11,8 +11,9 @@ import pytest
 
 import fugu
 from fugu.algos.preferences import PreferenceConfig
+from fugu.algos.registry import algorithm_names
+from fugu.algos.settings import read_config, section_types
 from fugu.cli.flags import settings_help
-from fugu.core.config import from_tree
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
 from fugu.envs import suite
@@ -21,8 +22,8 @@ from fugu.training.config import PRESETS, resolve_config
 
 SECTIONS = ("train", "vec", "policy", "run", "league")
 KINDS: list[tuple[str, str, Any]] = [
-    (algo, section, typing.get_type_hints(kind)[section])
-    for algo, kind in CONFIGS.items()
+    (algo, section, section_types(algo)[section])
+    for algo in algorithm_names()
     for section in SECTIONS
 ]
 ANY_NUMBER = {"seed"}
@@ -114,4 +115,4 @@ def test_help_tells_the_intervals() -> None:
 
 def test_text_is_converted_before_it_is_checked() -> None:
     with pytest.raises(UsageError, match="train.rows: given -1; allowed: 0 or more"):
-        from_tree(CONFIGS["ppo"], {"train": {"rows": "-1"}})
+        read_config({"train": {"rows": "-1"}})

@@ -67,7 +67,7 @@ def test_rates_and_phases_are_those_of_the_clock(monkeypatch: pytest.MonkeyPatch
     clock = iter([100.0, 103.0, 104.0])  # before an update, when its rows are there, behind it
     found = Trainer(resolve_config("bandit", overrides={"vec": {"num_envs": 8}}))
     try:
-        found.engine.start(0)
+        found.algorithm.start(0)
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
         progress = found.update()
     finally:

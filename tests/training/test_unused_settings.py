@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from fugu.algos.settings import Config
-from fugu.algos.unused_settings import UNUSED
-from fugu.core.config import from_tree
+from fugu.algos.registry import algorithm_names, find_algorithm
+from fugu.algos.settings import Config, read_config
 from fugu.core.errors import UsageError
 from fugu.training.config import env_settings, resolve_config
 from fugu.training.trainer import Trainer
@@ -24,7 +23,9 @@ REFUSED: list[tuple[str, str, Any]] = [
     ("mappo", "policy.critic", "own"),
     ("mappo", "policy.recall", 2),
     ("mappo", "train.intrinsic", "rnd"),
+    ("mappo", "train.loss", "fugu.algos.ppo:ppo_loss"),
     ("safe_ppo", "train.intrinsic", "rnd"),
+    ("safe_ppo", "train.loss", "fugu.algos.ppo:ppo_loss"),
 ]
 
 
@@ -42,12 +43,12 @@ def test_they_are_refused_with_a_remedy(algo: str, path: str, value: Any) -> Non
 
 
 def test_every_rule_is_tried_and_its_values_are_taken() -> None:
-    rules = {(algo, path) for algo, paths in UNUSED.items() for path in paths}
+    rules = {(algo, path) for algo in algorithm_names() for path in find_algorithm(algo).unused}
     assert rules == {(algo, path) for algo, path, _ in REFUSED}
-    for algo, paths in UNUSED.items():
-        for path, rule in paths.items():
+    for algo in algorithm_names():
+        for path, rule in find_algorithm(algo).unused.items():
             section, name = path.split(".")
-            default = getattr(getattr(CONFIGS[algo](), section), name)
+            default = getattr(getattr(Config(algo=algo), section), name)
             assert default == rule.allowed[0]
             for value in rule.allowed:
                 resolve_config("cartpole", overrides=tree_of(algo, path, value))
@@ -62,14 +63,15 @@ def test_what_an_environment_suggests_to_others_is_left_out() -> None:
 @pytest.mark.parametrize("engine", ["auto", "native"])
 def test_a_microbatch_is_torchs(engine: str) -> None:
     train = {"engine": engine, "microbatch": 64, "horizon": 16}
-    cfg = from_tree(Config, {"env": "cartpole", "train": train, "vec": {"num_envs": 4}})
+    cfg = read_config({"env": "cartpole", "train": train, "vec": {"num_envs": 4}})
     if engine == "native":
         with pytest.raises(UsageError, match=r"train\.engine: .* train\.microbatch is 64"):
             Trainer(cfg)
         return
     trainer = Trainer(cfg)
     try:
-        assert trainer.engine.engines == ["torch"]  # type: ignore[attr-defined]
-        assert "train.microbatch is 64" in trainer.engine.why_torch  # type: ignore[attr-defined]
+        assert trainer.algorithm.engines == ["torch"]  # type: ignore[attr-defined]
+        (notice,) = trainer.algorithm.notices()
+        assert "train.microbatch is 64" in notice
     finally:
         trainer.close()

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from fugu.algos.settings import read_config
+from fugu.algos.registry import algorithm_names
+from fugu.algos.settings import Config, read_config
 from fugu.cli.convert_config import ConvertConfig
 from fugu.cli.run_facts import details_of, show_details
 from fugu.cli.runs import Runs
@@ -58,7 +59,9 @@ class Configs:
     name = "config"
 
     def __init__(self) -> None:
-        self.trees = [_short(_plain(to_tree(kind(env="cartpole")))) for kind in CONFIGS.values()]
+        self.trees = [
+            _short(_plain(to_tree(Config(env="cartpole", algo=a)))) for a in algorithm_names()
+        ]
         self.tomls = [dump_toml(tree).encode() for tree in self.trees]
         sections = [(k, v) for tree in self.trees for k, v in tree.items() if isinstance(v, dict)]
         self.names = sorted({f"{section}.{key}" for section, inner in sections for key in inner})

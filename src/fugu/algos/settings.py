@@ -239,12 +239,14 @@ class Config:
 
 
 def section_types(algo: str) -> dict[str, type[Any]]:
-    """Return the types of the sections that depend on the algorithm."""
+    """Return the type of each section; those of `train`, `vec` and `policy` are the algorithm's."""
     algorithm = find_algorithm(algo)
     return {
         "train": algorithm.Config,
         "vec": algorithm.VecConfig,
         "policy": algorithm.PolicyConfig,
+        "run": RunConfig,
+        "league": LeagueConfig,
     }
 
 

@@ -149,9 +149,9 @@ def _options(name: str, kind: Any, last: str) -> list[str]:
 
 
 def _settings(sections: Iterable[str]) -> list[str]:
-    from fugu.algos.settings import Config
+    from fugu.algos.settings import section_types
 
-    hints = typing.get_type_hints(Config)
+    hints = section_types("ppo")
     return [
         f"--{section}.{item.name.rstrip('_').replace('_', '-')}"
         for section in sections

@@ -43,9 +43,9 @@ SECTIONS = ("train", "vec", "policy", "run")
 
 def settings_help(algo: str = "ppo", sections: tuple[str, ...] = SECTIONS) -> str:
     """Every setting of an algorithm: its default, what it is, and which numbers it may be."""
-    from fugu.algos.settings import RunConfig, section_types
+    from fugu.algos.settings import section_types
 
-    lines, kinds = [], {**section_types(algo), "run": RunConfig}
+    lines, kinds = [], section_types(algo)
     for section in sections:
         kind = kinds[section]
         documents = field_documents(kind)
