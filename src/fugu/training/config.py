@@ -19,7 +19,7 @@ from fugu.algos.mappo import MAPPOConfig
 from fugu.algos.optimisers import OptimiserKind
 from fugu.algos.ppo import PPOConfig
 from fugu.algos.safe_ppo import SafePPOConfig
-from fugu.core.config import Tree, from_tree, merge, read_toml
+from fugu.core.config import Tree, from_tree, merge, parse_value, read_toml
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     CheckedConfig,
@@ -515,8 +515,11 @@ def _observed(env: str | Callable[..., Any], tree: Tree) -> list[Layer]:
     """Settings that follow from what can be seen of an environment."""
     kwargs = tree.get("env_kwargs", {})
     core = tree.get("policy", {}).get("core", "none")
+    copies = tree.get("vec", {}).get("num_envs", 0)
+    copies = parse_value(copies) if isinstance(copies, str) else copies
+    copies = copies if isinstance(copies, int) and copies > 0 else 0  # else an error comes later
     try:
-        facts = observe(env, kwargs, recurrent=core != "none")
+        facts = observe(env, kwargs, recurrent=core != "none", num_envs=copies)
     except Exception:  # whoever makes it to train says what is wrong
         log.debug("%s could not be observed", env, exc_info=True)
         return []
