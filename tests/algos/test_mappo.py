@@ -122,7 +122,7 @@ def test_critics_are_fitted_to_normalised_returns_and_say_what_they_mean_in_rewa
         batches.append(make_batch(*arguments))
         return batches[-1]
 
-    learner._batch = note  # type: ignore[method-assign]
+    learner.critics.minibatch = note  # type: ignore[method-assign]
     policy = learner.policy
     assert isinstance(policy, CentralPolicy)
     told = learner.update(segments, 0.0)

@@ -83,6 +83,16 @@ def test_copies_of_several_agents_are_fewer() -> None:
     assert crowd["train"]["horizon"] == 16
 
 
+def test_segments_are_shorter_if_more_copies_are_asked_for() -> None:
+    for given in (64, "64"):  # in Python, and as a flag
+        many = resolve_config("CartPole-v1", overrides={"vec": {"num_envs": given}})
+        assert (many.vec.num_envs, many.train.horizon) == (64, 32)
+    usual = resolve_config("CartPole-v1")
+    assert (usual.vec.num_envs, usual.train.horizon) == (8, 256)
+    mine = {"vec": {"num_envs": 64}, "train": {"horizon": 100}}
+    assert resolve_config("CartPole-v1", overrides=mine).train.horizon == 100
+
+
 def test_recurrent_policies_get_more_copies_and_fewer_minibatches() -> None:
     plain, lstm = (
         resolve_config("Acrobot-v1", overrides={"policy": {"core": core}})

@@ -12,7 +12,7 @@ from typing import Any
 from fugu.algos.dreamer.config import PRESETS as DREAMER_PRESETS
 from fugu.algos.registry import find_algorithm
 from fugu.algos.settings import Config, read_config, section_types
-from fugu.core.config import Tree, merge, read_toml
+from fugu.core.config import Tree, merge, parse_value, read_toml
 from fugu.core.errors import UsageError
 from fugu.envs import suite
 from fugu.envs.recipes import find_recipe, recipe_name
@@ -159,8 +159,11 @@ def _observed(env: str | Callable[..., Any], tree: Tree) -> list[Layer]:
     """Settings that follow from what can be seen of an environment."""
     kwargs = tree.get("env_kwargs", {})
     core = tree.get("policy", {}).get("core", "none")
+    copies = tree.get("vec", {}).get("num_envs", 0)
+    copies = parse_value(copies) if isinstance(copies, str) else copies
+    copies = copies if isinstance(copies, int) and copies > 0 else 0  # else an error comes later
     try:
-        facts = observe(env, kwargs, recurrent=core != "none")
+        facts = observe(env, kwargs, recurrent=core != "none", num_envs=copies)
     except Exception:  # whoever makes it to train says what is wrong
         log.debug("%s could not be observed", env, exc_info=True)
         return []

@@ -18,6 +18,7 @@ from fugu.vector.making import native_library
 
 BATCH = 2048  # steps per update
 FEW, MANY = 8, 64  # agents that fill it: of one agent each, and of several agents a copy
+SHORTEST = 16  # steps of a segment
 REMEMBERING = 32  # the same if the policy is recurrent: minibatches are made of whole rows then
 
 
@@ -31,6 +32,7 @@ class EnvFacts:
         numeric: Whether observations are arrays and categories only: no texts or sequences.
         action_size: Continuous dimensions of an action; 0: it is discrete.
         recurrent: Whether the policy remembers earlier observations.
+        num_envs: Copies that the user or the environment's file asks for; 0: none are asked for.
     """
 
     num_agents: int
@@ -38,6 +40,7 @@ class EnvFacts:
     numeric: bool
     action_size: int
     recurrent: bool = False
+    num_envs: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,10 @@ class Choice:
 
 
 def observe(
-    env: str | Callable[..., Any], env_kwargs: Mapping[str, Any], recurrent: bool = False
+    env: str | Callable[..., Any],
+    env_kwargs: Mapping[str, Any],
+    recurrent: bool = False,
+    num_envs: int = 0,
 ) -> EnvFacts | None:
     """Make one copy of an environment and look at its spaces; None for native environments."""
     if native_library(resolve(env, **env_kwargs)) is not None:
@@ -69,6 +75,7 @@ def observe(
             for group in groups
         ),
         recurrent=recurrent,
+        num_envs=num_envs,
     )
 
 
@@ -94,8 +101,9 @@ def choose(facts: EnvFacts) -> list[Choice]:
     agents = FEW if facts.num_agents == 1 and not facts.images else MANY
     if facts.recurrent:
         agents = max(agents, REMEMBERING)
-    copies = max(1, agents // facts.num_agents)
-    horizon = max(16, BATCH // (copies * facts.num_agents))
+    copies = facts.num_envs or max(1, agents // facts.num_agents)
+    horizon = max(SHORTEST, BATCH // (copies * facts.num_agents))
+    given = f", {_count(copies, 'copy', 'copies')}" if facts.num_envs else ""
     always = {
         "advantage": "gae",
         "schedule": "constant",
@@ -108,7 +116,7 @@ def choose(facts: EnvFacts) -> list[Choice]:
     found = [
         Choice("any environment", {"train": always}),
         Choice(
-            f"{facts.num_agents} agent{'s' if facts.num_agents > 1 else ''}",
+            _count(facts.num_agents, "agent") + given,
             {"vec": {"num_envs": copies}, "train": {"horizon": horizon}},
         ),
     ]
@@ -120,11 +128,16 @@ def choose(facts: EnvFacts) -> list[Choice]:
     if facts.action_size:
         # Noise of all dimensions together has norm 1, whatever their number.
         log_std = 0.0 - round(0.5 * math.log(facts.action_size), 2)
-        reason = f"{facts.action_size} continuous action{'s' if facts.action_size > 1 else ''}"
+        reason = _count(facts.action_size, "continuous action")
         quiet = {"entropy_coefficient": 0.0}
         bounds = {"continuous": "scaled", "log_std": log_std}
         found.append(Choice(reason, {"train": quiet, "policy": bounds}))
     return found
+
+
+def _count(number: int, one: str, several: str = "") -> str:
+    """Return a number with its noun: "1 agent", "2 agents"."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 def settings_of(choices: list[Choice]) -> Tree:
