@@ -9,6 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fugu.algos import GRPO as GRPO
+    from fugu.algos import MAPPO as MAPPO
+    from fugu.algos import PPO as PPO
+    from fugu.algos import Algorithm as Algorithm
+    from fugu.algos import Dreamer as Dreamer
+    from fugu.algos import DreamerConfig as DreamerConfig
+    from fugu.algos import GRPOConfig as GRPOConfig
+    from fugu.algos import MAPPOConfig as MAPPOConfig
+    from fugu.algos import PPOConfig as PPOConfig
+    from fugu.algos import SafePPO as SafePPO
+    from fugu.algos import SafePPOConfig as SafePPOConfig
     from fugu.envs import Buffers as Buffers
     from fugu.envs import Env as Env
     from fugu.envs import EpisodeStats as EpisodeStats
@@ -26,10 +37,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Algorithm": "fugu.algos",
     "Buffers": "fugu.envs",
     "Env": "fugu.envs",
+    "Dreamer": "fugu.algos",
+    "DreamerConfig": "fugu.algos",
     "EpisodeStats": "fugu.envs",
+    "GRPO": "fugu.algos",
+    "GRPOConfig": "fugu.algos",
     "Layout": "fugu.spaces",
+    "MAPPO": "fugu.algos",
+    "MAPPOConfig": "fugu.algos",
+    "PPO": "fugu.algos",
+    "PPOConfig": "fugu.algos",
+    "SafePPO": "fugu.algos",
+    "SafePPOConfig": "fugu.algos",
     "Vector": "fugu.vector",
     "check": "fugu.envs.checking",
     "emulate": "fugu.envs",
