@@ -176,7 +176,7 @@ def test_steps_of_a_policy_that_remembers_belong_together() -> None:
 def test_advantages_are_computed_anew_with_the_ratios_written_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import fugu.algos.rows as module
+    import fugu.algos.segment_view as module
 
     seen: list[Any] = []
     compute = module.compute_advantages
@@ -197,7 +197,7 @@ def test_advantages_are_computed_anew_with_the_ratios_written_back(
 def test_first_ratios_are_those_of_the_policy_as_it_is(
     action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import fugu.algos.rows as module
+    import fugu.algos.segment_view as module
 
     seen: list[Any] = []
     compute = module.compute_advantages
@@ -233,7 +233,7 @@ def test_an_update_ends_when_the_policy_has_gone_far_enough() -> None:
 def test_gae_is_computed_once_an_update_and_never_from_ratios(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import fugu.algos.rows as module
+    import fugu.algos.segment_view as module
 
     seen: list[Any] = []
     compute = module.compute_advantages

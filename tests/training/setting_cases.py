@@ -200,7 +200,7 @@ PPO_TRAIN: dict[str, Case] = {
     "train.replay_ratio": Differ(None, 2.5),
     "train.minibatches": Differ(4, 2),
     "train.draw": Differ("rows", "steps"),
-    "train.microbatch": Alike(0, 48, torch_only="the core has tiles of its own"),
+    "train.microbatch": Alike(0, 48, torch_only="the native learner has tiles of its own"),
     "train.gamma": Differ(0.99, 0.9),
     "train.lambda_": Differ(0.95, 0.5),
     "train.advantage": Differ("gae", "vtrace"),
@@ -229,6 +229,7 @@ PPO_TRAIN: dict[str, Case] = {
     "train.max_gradient_norm": Differ(0.5, 0.01),
     "train.best_episodes": Differ(0, 4),
     "train.best_coefficient": Differ(0.1, 1.0, {"train.best_episodes": 4}),
+    "train.loss": Excused("A function of one's own.", "tests/algos/test_custom_loss.py"),
     "train.engine": Excused(_SAME_NUMBERS, _ENGINES),
 }
 
@@ -257,7 +258,7 @@ _STEEP: Tree = {"train.multiplier_rate": 0.5}
 _LONG: Tree = {"train.horizon": 64}  # whole episodes of simple_spread
 _REFUSED_RND: dict[str, Case] = {
     name: Excused(_REFUSED, _UNUSED)
-    for name in ("train.intrinsic", "train.intrinsic_coef", "train.intrinsic_end")
+    for name in ("train.intrinsic", "train.intrinsic_coef", "train.intrinsic_end", "train.loss")
 }
 
 SAFE_PPO: dict[str, Case] = {

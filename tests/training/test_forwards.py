@@ -17,10 +17,10 @@ from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.policies import Policy, PolicyConfig, make_policy
+from fugu.rollout import forwards
 from fugu.rollout.forwards import make_forward
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.training import forwards
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import Players, play
 from fugu.training.session import resume, train
@@ -162,9 +162,9 @@ def test_without_the_core_a_run_goes_on_and_says_so(
     policy = make_policy(GROUP, PolicyConfig())
     monkeypatch.setattr(native, "available", False)
     assert engine_for(policy) == "torch"
-    found = forwards.recall_forward("native", policy, GROUP.observation_layout, 16)
-    assert found.algorithm == "torch"
-    assert "collected by the native core" in caplog.text
+    found = forwards.load_forward("native", policy, GROUP.observation_layout, 16)
+    assert found.engine == "torch"
+    assert "collected by the native forward pass" in caplog.text
 
 
 @pytest.mark.parametrize("core", ["none", "gru"])

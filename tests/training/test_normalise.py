@@ -71,7 +71,7 @@ def test_agents_that_do_not_act_do_not_count_in_the_scale() -> None:
     for _ in range(3):  # the second dies at once, and waits for the others to end
         show(actor, [2, 1, 0], live=[1, 0, 0], ends=[0, 1, 0])
     returns = [2.0, 1.0, 4.0, 6.0]
-    np.testing.assert_allclose(actor.scale.divisor, np.std(returns), rtol=1e-6)
+    np.testing.assert_allclose(actor.returns.divisor, np.std(returns), rtol=1e-6)
 
 
 def test_rewards_between_two_turns_are_those_of_one_action() -> None:
@@ -79,8 +79,8 @@ def test_rewards_between_two_turns_are_those_of_one_action() -> None:
     show(actor, [0, 0], live=[1, 0], ends=[0, 0])
     show(actor, [1, 0], live=[0, 1], ends=[0, 0])  # the first waits for its turn
     show(actor, [3, 5], live=[1, 0], ends=[0, 0])
-    count, mean, _ = actor.scale.state_dict()["moments"]
+    count, mean, _ = actor.returns.state_dict()["moments"]
     assert (count, mean) == (1, pytest.approx(4.0))
     show(actor, [0, 6], live=[0, 1], ends=[0, 0])
-    count, mean, _ = actor.scale.state_dict()["moments"]
+    count, mean, _ = actor.returns.state_dict()["moments"]
     assert (count, mean) == (2, pytest.approx((4.0 + 11.0) / 2))

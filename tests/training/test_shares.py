@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import fugu
+from fugu.algos.algorithm import RunContext
 from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
 from fugu.core.ranks import Ranks
 from fugu.core.seeding import derive
 from fugu.training.inputs import RunInputs
-from fugu.training.shares import count_copies, own_seeds, share_of
+from fugu.training.shares import count_copies, share_of
 
 
 def ranks_of(size: int, rank: int = 0) -> Ranks:
@@ -67,6 +69,11 @@ def test_what_ranks_cannot_divide_is_refused(sections: dict[str, Any], message: 
 
 def test_copies_of_all_ranks_have_the_seeds_of_one_process() -> None:
     with fugu.make("cartpole", 4) as vec:
-        assert own_seeds(9, vec, 2, ranks_of(1)) == 9
-        found = [seed for rank in (0, 1) for seed in own_seeds(9, vec, 2, ranks_of(2, rank))]  # type: ignore[union-attr]
+        cfg = config(vec={"num_envs": 4, "group_size": 2})
+
+        def seeds(ranks: Ranks) -> Any:
+            return RunContext(cfg, vec, torch.device("cpu"), ranks=ranks).reset_seeds(9)
+
+        assert seeds(ranks_of(1)) == 9
+        found = [seed for rank in (0, 1) for seed in seeds(ranks_of(2, rank))]
     assert found == [derive(9, number) for number in (0, 0, 1, 1, 2, 2, 3, 3)]

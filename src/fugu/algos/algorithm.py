@@ -117,6 +117,8 @@ class Algorithm(Protocol):
     """Sections for which an environment's own suggestions do not hold."""
     supports_ranks: ClassVar[bool] = False
     """Whether several processes can learn together."""
+    supports_loss: ClassVar[bool] = False
+    """Whether it takes a loss function in place of its own."""
     supports_leagues: ClassVar[bool] = False
     """Whether it can learn while opponents hold some of the agents."""
 

@@ -129,7 +129,7 @@ class MAPPO(PPO):
     """
 
     Config = MAPPOConfig
-    supports_leagues = False
+    supports_leagues = supports_loss = False
     unused: ClassVar[Mapping[str, Unused]] = {
         "train.intrinsic": NO_INTRINSIC,
         "train.loss": NO_CUSTOM_LOSS,

@@ -713,7 +713,7 @@ class PPO(Algorithm):
     """
 
     Config = PPOConfig
-    supports_ranks = True
+    supports_ranks = supports_loss = True
     supports_leagues = True
 
     def __init__(

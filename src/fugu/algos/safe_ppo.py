@@ -279,6 +279,7 @@ class SafePPO(PPO):
     """
 
     Config = SafePPOConfig
+    supports_loss = False
     unused: ClassVar[Mapping[str, Unused]] = {
         "train.intrinsic": NO_INTRINSIC,
         "train.loss": NO_CUSTOM_LOSS,

@@ -51,7 +51,7 @@ class Tables(Protocol):
 
 
 class Drawn(Protocol):
-    """Rows that were drawn to be learned from; `fugu.algos.rows.Places` is one."""
+    """Drawn segments or steps, as `fugu.algos.segment_view.Places`."""
 
     @property
     def rows(self) -> NDArray[np.int64]:

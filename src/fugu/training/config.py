@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fugu.algos.dreamer.config import PRESETS as DREAMER_PRESETS
-from fugu.algos.registry import find_algorithm
-from fugu.algos.settings import Config, read_config, section_types
-from fugu.core.config import Tree, merge, parse_value, read_toml
+from fugu.algos.registry import algorithm_names, find_algorithm
+from fugu.algos.settings import Config, LearningConfig, read_config, section_types
+from fugu.core.config import Tree, merge, parse_value, read_toml, to_tree
 from fugu.core.errors import UsageError
 from fugu.envs import suite
 from fugu.envs.recipes import find_recipe, recipe_name
@@ -68,6 +68,25 @@ PRESETS: dict[str, Tree] = {
         },
     },
 }
+
+
+def given_settings(settings: LearningConfig) -> Tree:
+    """Return an algorithm's settings that differ from their defaults, and the algorithm's name.
+
+    >>> from fugu.algos.ppo import PPOConfig
+    >>> given_settings(PPOConfig(gamma=0.98))
+    {'algo': 'ppo', 'train': {'gamma': 0.98}}
+    """
+    kind = type(settings)
+    names = [name for name in algorithm_names() if find_algorithm(name).Config is kind]
+    if not names:
+        raise UsageError(
+            f"settings: expected those of an installed algorithm; got {kind.__name__}. Name the "
+            'algorithm: fugu.train(env, algo="package.module:Name", train={...}).'
+        )
+    usual = to_tree(kind())
+    given = {key: value for key, value in to_tree(settings).items() if value != usual[key]}
+    return {"algo": names[0], "train": given}
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fugu.algos.algorithm import PolicyFactory
-from fugu.algos.settings import Config
-from fugu.core.config import Tree, plain_tree
+from fugu.algos.settings import Config, LearningConfig
+from fugu.core.config import Tree, merge, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
 from fugu.data.recording import Recorder
@@ -35,7 +35,7 @@ from fugu.track.snapshot import Snapshot
 from fugu.training.auto.record import is_unfinished
 from fugu.training.auto.search import TrainMember
 from fugu.training.auto.start import resume_auto, train_auto
-from fugu.training.config import resolve_config
+from fugu.training.config import given_settings, resolve_config
 from fugu.training.distributed import joined
 from fugu.training.evaluate import COPIES, engine_of, play
 from fugu.training.inputs import RunInputs, name_of
@@ -54,6 +54,7 @@ RECENT = 100  # episodes that a score is the mean of
 
 def train(
     env: str | Callable[..., Any],
+    settings: LearningConfig | None = None,
     *,
     preset: str | None = None,
     config: str | Path | None = None,
@@ -62,6 +63,7 @@ def train(
     callbacks: Iterable[Callback] = (),
     init_from: str | Path | None = None,
     policy_factory: PolicyFactory | None = None,
+    loss: Callable[..., Any] | None = None,
     auto_resume: bool = False,
     auto: bool = False,
     **sections: Any,
@@ -70,6 +72,8 @@ def train(
 
     Args:
         env: Any name that `fugu.make` takes, or something to call for an environment.
+        settings: Settings of an algorithm, such as `fugu.PPOConfig(gamma=0.98)`, which choose the
+            algorithm too. Those with their default value count as not given.
         preset: A named set of settings, such as "classic".
         config: A TOML file of settings.
         keep: Whether to keep the run: its metrics and checkpoints, in `runs/`.
@@ -79,6 +83,8 @@ def train(
         init_from: A run whose policies to begin with.
         policy_factory: Called with a group of agents and the policy's settings for its `Policy`,
             such as `fugu.policies.make_policy` with an encoder of your own.
+        loss: A loss function in place of PPO's; see `fugu.algos.ppo_loss` for what it is given and
+            returns.
         auto_resume: Go on with the newest run of the same settings, if there is one.
         auto: Search for better settings than those given, by successive halving over eight
             members (see `fugu.training.auto`). The policy returned has trained for
@@ -91,6 +97,8 @@ def train(
     ('finished', True)
     """
     files = () if config is None else (config,)
+    if settings is not None:
+        sections = merge(given_settings(settings), sections)
     cfg = resolve_config(
         name_of(env),
         preset=preset,
@@ -99,7 +107,8 @@ def train(
         factory=env if callable(env) else None,
     )
     with joined() as ranks:
-        inputs = RunInputs(env if callable(env) else None, policy_factory or make_policy, ranks)
+        factory = policy_factory or make_policy
+        inputs = RunInputs(env if callable(env) else None, factory, ranks, loss=loss)
         first = ranks.rank == 0
         if auto:
             return train_auto(
@@ -129,6 +138,7 @@ def resume(
     callbacks: Iterable[Callback] = (),
     env: Callable[..., Any] | None = None,
     policy_factory: PolicyFactory | None = None,
+    loss: Callable[..., Any] | None = None,
     overrides: Tree | None = None,
     trust: bool = False,
 ) -> Result:
@@ -141,6 +151,7 @@ def resume(
         callbacks: As of `train`.
         env: What the run was trained on, if that was something to call.
         policy_factory: As of `train`, if it was given there.
+        loss: As of `train`, if it was given there.
         overrides: Settings to change, such as a larger `train.total_steps`.
         trust: Trust the run from now on, whoever trained it: its settings may name code to run.
     """
@@ -148,7 +159,7 @@ def resume(
         found = None
         if not ranks.rank:
             found = run if isinstance(run, Run) else Run.open(run, root)
-        inputs = RunInputs(env, policy_factory or make_policy, ranks, trust)
+        inputs = RunInputs(env, policy_factory or make_policy, ranks, trust, loss)
         shown = show and not ranks.rank
         if found is not None and ranks.size == 1 and is_unfinished(found):
             trainer = _member_trainer(inputs, shown, tuple(callbacks))

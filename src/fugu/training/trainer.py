@@ -200,9 +200,12 @@ def make_context(
 ) -> RunContext:
     """Return what the algorithm of a run is handed."""
     check_spaces(vector.groups)
+    algorithm = find_algorithm(cfg.algo)
+    if inputs.loss is not None and not algorithm.supports_loss:
+        raise UsageError(f"loss: algo {cfg.algo!r} takes no loss function; use algo 'ppo'.")
     opponents = None
     if cfg.league.enabled:
-        if not find_algorithm(cfg.algo).supports_leagues:
+        if not algorithm.supports_leagues:
             names = [name for name in algorithm_names() if find_algorithm(name).supports_leagues]
             raise UsageError(
                 f"algo: given {cfg.algo!r} in a league; allowed: {', '.join(names)}, whose "
