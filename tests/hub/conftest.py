@@ -63,10 +63,10 @@ def shared(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.fixture(scope="session")
 def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run's learning curve."""
-    from fugu.hub.exhibits import draw_curve
+    from fugu.hub.push import draw_curve
 
     folder: Path = tmp_path_factory.mktemp("drawn")
-    return draw_curve(run, folder)
+    return draw_curve(run, folder / "curve.png")
 
 
 @pytest.fixture

@@ -422,4 +422,4 @@ def set_endpoint(monkeypatch: pytest.MonkeyPatch, endpoint: str, cache: Path) ->
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     pytest.importorskip("huggingface_hub.utils").disable_progress_bars()
-    monkeypatch.setattr("fugu.hub.patience.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("fugu.hub.remote.PAUSES", (0.01,) * 4)

@@ -108,7 +108,7 @@ def test_untrusted_it_goes_on_without_states_of_environments(run: Run, shared: P
     done = pull("./shared")
     latest = done.run.latest()
     assert latest is not None
-    assert [Path(name).name for name in done.left] == ["environments.safetensors"]
+    assert [Path(name).name for name in done.skipped] == ["environments.safetensors"]
     assert "environments" not in load_checkpoint(latest).tensors
     trusted = pull("./shared", "trusted", trust=True).run.latest()
     assert trusted is not None
@@ -130,7 +130,7 @@ def test_an_agent_from_a_folder(run: Run, shared: Path) -> None:
     action, value, _ = policy.act(observation)
     same = load_policy(run).act(observation)
     assert (action, value) == same[:2]
-    with pytest.raises(UsageError, match="group: given 'others'"):
+    with pytest.raises(UsageError, match="group: expected one of .*; got 'others'"):
         agent.load(group="others")
     assert [path.name for path in Path().iterdir()] == ["shared"]
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     assert done.score is not None
     assert "training" in done.score.source
     done = push_to_hub(made, tmp_path / "shared", env=make_env, episodes=1)
-    assert [note.partition(":")[0] for note in done.notes] == ["no film"]
+    assert [note.partition(":")[0] for note in done.notes] == ["no video"]
     assert done.score is not None
     assert "played for this card" in done.score.source
     with pytest.raises(UsageError, match="trained on something to call"):
@@ -237,21 +237,21 @@ def test_a_push_that_is_broken_off_leaves_nothing_to_pull(
 
 
 def test_wrong_places_and_names(run: Run, shared: Path) -> None:
-    with pytest.raises(UsageError, match="into: given 'shared', which exists"):
+    with pytest.raises(UsageError, match="into: expected a new folder; got 'shared'"):
         pull("./shared", "shared")
-    with pytest.raises(UsageError, match="folder: given './none'"):
+    with pytest.raises(UsageError, match="folder: './none' does not exist"):
         pull("./none")
-    with pytest.raises(UsageError, match="revision: given with the folder"):
+    with pytest.raises(UsageError, match="revision: ./shared is a folder"):
         pull("./shared", revision="main")
-    with pytest.raises(UsageError, match="private: given with the folder"):
+    with pytest.raises(UsageError, match="private: ./shared is a folder"):
         push_to_hub(run, "./shared", private=True)
-    with pytest.raises(UsageError, match="episodes: given -1"):
+    with pytest.raises(UsageError, match="episodes: expected .*; got -1"):
         push_to_hub(run, "./new", episodes=-1)
     Path("file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         push_to_hub(run, "./file/below", episodes=0, video=False)
-    with pytest.raises(UsageError, match="cannot be made"):
+    with pytest.raises(UsageError, match="cannot be created"):
         pull("./shared", "file/below")
     empty = Run.create("runs", name="empty", env="cartpole")
-    with pytest.raises(UsageError, match="no whole checkpoint"):
+    with pytest.raises(UsageError, match="no complete checkpoint"):
         push_to_hub(empty, "./new")

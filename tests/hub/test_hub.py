@@ -13,7 +13,7 @@ import pytest
 from hub_server import TOKEN, Fault, Hub, set_endpoint
 
 from fugu.core.errors import UsageError
-from fugu.hub import patience
+from fugu.hub import remote
 from fugu.hub.contents import RefusedError
 from fugu.hub.pull import pull
 from fugu.hub.push import Pushed, push_to_hub
@@ -56,7 +56,7 @@ def test_what_is_pushed_is_pulled_and_plays_alike(run: Run, hub: Hub, tmp_path: 
     for name in (POLICY, SEGMENTS, "metrics.jsonl"):
         assert content_of(pulled.run, name) == content_of(run, name)
     origin = json.loads(content_of(pulled.run, "origin.json"))
-    assert origin == {"place": REPO, "commit": pulled.commit}
+    assert origin == {"repository": REPO, "commit": pulled.commit}
     assert pulled.run.status == "pulled"
 
 
@@ -108,8 +108,8 @@ def test_an_upload_that_is_cut_in_the_middle_is_repeated(
 
 
 def test_a_push_made_again_sends_only_what_is_missing(run: Run, hub: Hub) -> None:
-    hub.faults = [Fault("POST /api/models/ann/pole/commit", times=patience.TRIES)]
-    with pytest.raises(HubError, match="answered 503, several times.*not sent again"):
+    hub.faults = [Fault("POST /api/models/ann/pole/commit", times=1 + len(remote.PAUSES))]
+    with pytest.raises(HubError, match="503.*not sent again"):
         push(run)
     assert list(hub.files(REPO)) == [".gitattributes"]
     stored = hub.count("PUT /storage/")
@@ -141,7 +141,7 @@ def test_a_repository_of_something_else_is_not_touched(run: Run, hub: Hub) -> No
     push(run)
     hub.commit(REPO, "main", {"pytorch_model.bin": b"x"})
     before = len(hub.repos[REPO].messages)
-    with pytest.raises(RefusedError, match=r"pytorch_model\.bin.*may hold code.*Nothing was"):
+    with pytest.raises(RefusedError, match=r"pytorch_model\.bin.*may contain code.*Nothing was"):
         push(run)
     assert len(hub.repos[REPO].messages) == before
 
@@ -159,7 +159,7 @@ def test_private_repositories(
     hub.repos[REPO].private = True
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
-    with pytest.raises(HubError, match="no such repository, or somebody without a token"):
+    with pytest.raises(HubError, match="Repository Not Found.*HF_TOKEN"):
         pull(REPO, tmp_path / "other")
 
 
@@ -172,7 +172,7 @@ def test_revisions(run: Run, older: Run, hub: Hub, tmp_path: Path) -> None:
         pulled = pull(REPO, tmp_path / revision, revision=revision)
         assert pulled.commit == branches.get(revision, revision)
         assert content_of(pulled.run, POLICY) == content_of(pushed, POLICY)
-    with pytest.raises(HubError, match="given the revision 'none', which it does not have"):
+    with pytest.raises(HubError, match="Revision Not Found.*none"):
         pull(REPO, tmp_path / "none", revision="none")
 
 
@@ -247,7 +247,7 @@ def test_a_file_that_was_changed_is_refused_by_name(
     hub.commit(REPO, "main", {place: bytes(changed)})
     with pytest.raises(RefusedError, match="SHA-256") as caught:
         pull(REPO, tmp_path / "mine")
-    assert (caught.value.place, caught.value.file) == (REPO, place)
+    assert (caught.value.repository, caught.value.file) == (REPO, place)
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
@@ -256,7 +256,7 @@ def test_a_pickle_on_the_hub_is_refused_and_not_downloaded(
 ) -> None:
     push(run)
     hub.commit(REPO, "main", {"policy.pkl": b"cos\nsystem\n(S'true'\ntR."})
-    with pytest.raises(RefusedError, match=r"policy\.pkl: it may hold code"):
+    with pytest.raises(RefusedError, match=r"policy\.pkl: it may contain code"):
         pull(REPO, tmp_path / "mine")
     assert not hub.count("resolve")
 
@@ -280,9 +280,9 @@ def test_a_repository_that_is_too_large_is_refused_and_not_downloaded(
 ) -> None:
     push(run)
     total = sum(map(len, hub.files(REPO).values()))
-    with pytest.raises(RefusedError, match="bytes in all; allowed: 60,000"):
+    with pytest.raises(RefusedError, match="at most 60,000 bytes in total"):
         pull(REPO, tmp_path / "mine", max_bytes=60_000)
-    with pytest.raises(RefusedError, match=r"curve\.png: given .*allowed: 40,000"):
+    with pytest.raises(RefusedError, match=r"curve\.png: expected at most 40,000"):
         pull(REPO, tmp_path / "mine", max_bytes=40_000)
     assert not hub.count("resolve")
     pull(REPO, tmp_path / "mine", max_bytes=total)
@@ -295,9 +295,7 @@ def test_a_wrong_token_is_said_before_anything_is_played(
     run: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    with pytest.raises(
-        HubError, match=r"hub ann/pole: the Hub refuses the token \(401\).*HF_TOKEN"
-    ):
+    with pytest.raises(HubError, match=r"hub ann/pole: .*401.*HF_TOKEN"):
         push_to_hub(run, REPO)
     assert not hub.repos
     push(run, token=TOKEN)
@@ -308,12 +306,12 @@ def test_no_token_at_all(
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
-    with pytest.raises(HubError, match="refuses somebody without a token.*hf auth login"):
+    with pytest.raises(HubError, match="401.*hf auth login"):
         push(run)
 
 
 def test_a_repository_that_is_not_there(run: Run, hub: Hub, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match="hub ann/none: there is no such repository"):
+    with pytest.raises(HubError, match="hub ann/none: .*Repository Not Found"):
         pull("ann/none", tmp_path / "mine")
 
 
@@ -333,7 +331,7 @@ def test_nobody_answers(
         with pytest.raises(HubError, match=rf"{endpoint} cannot be reached.*needs no network"):
             call()
         told = [entry for entry in caplog.records if entry.name == "fugu.hub"]
-        assert len(told) == patience.TRIES - 1
+        assert len(told) == len(remote.PAUSES)
         assert all(entry.levelno == logging.WARNING for entry in told)
     assert not (tmp_path / "mine").exists()
 
@@ -343,7 +341,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(
     request_: str, run: Run, older: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client itself would wait for ever."""
-    monkeypatch.setattr(patience, "SILENCE", dict.fromkeys(patience.SILENCE, 0.2))
+    monkeypatch.setattr(remote, "TIMEOUTS", dict.fromkeys(remote.TIMEOUTS, 0.2))
     hub.faults = [Fault(request_, kind="silent")]
     push(run)
     hub.faults = [Fault(request_, kind="silent", times=100)]
@@ -372,19 +370,19 @@ def test_offline_mode_is_told(
     run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(HubError, match="unset the `HF_HUB_OFFLINE`"):
         pull(REPO, tmp_path / "mine")
     assert not hub.count("models")
 
 
 @pytest.mark.parametrize("given", ["pole", "a/b/c", "ann/", "ann/po le", "ann/..", ""])
 def test_what_is_no_place(given: str, run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="repo: given"):
+    with pytest.raises(UsageError, match="repo: expected user/name"):
         push(run, given)
-    with pytest.raises(UsageError, match="repo: given"):
+    with pytest.raises(UsageError, match="repo: expected user/name"):
         pull(given, tmp_path / "mine")
 
 
 def test_names_that_only_the_hub_refuses(run: Run, hub: Hub) -> None:
-    with pytest.raises(UsageError, match="repo: given 'ann/a--b'"):
+    with pytest.raises(UsageError, match="repo: .*'ann/a--b'"):
         push(run, "ann/a--b")
