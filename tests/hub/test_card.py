@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fugu.hub.card import Score, write_card
-from fugu.hub.push import read_progress
+from fugu.hub.card import Score, read_progress, write_card
 from fugu.store.run import Run
 from fugu.track.jsonl import JsonlSink
 

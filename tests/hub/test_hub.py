@@ -141,7 +141,7 @@ def test_a_repository_of_something_else_is_not_touched(run: Run, hub: Hub) -> No
     push(run)
     hub.commit(REPO, "main", {"pytorch_model.bin": b"x"})
     before = len(hub.repos[REPO].messages)
-    with pytest.raises(RefusedError, match=r"pytorch_model\.bin.*may contain code.*Nothing was"):
+    with pytest.raises(RefusedError, match=r"pytorch_model\.bin.*pickles.*Nothing was"):
         push(run)
     assert len(hub.repos[REPO].messages) == before
 
@@ -207,6 +207,24 @@ def test_downloads_survive_a_server_that_is_busy_first(
     assert not any(fault.times for fault in hub.faults)
 
 
+@pytest.mark.parametrize("header", [("Retry-After", "100000"), ("RateLimit", '"api";r=0;t=100000')])
+@pytest.mark.parametrize("request_", ["GET /storage", "POST /api/repos/create"])
+def test_no_server_asks_for_a_long_pause(
+    request_: str,
+    header: tuple[str, str],
+    run: Run,
+    hub: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client itself would pause for a day, before it downloads again."""
+    monkeypatch.setattr(remote, "LONGEST_PAUSE", 0)
+    hub.faults = [Fault(request_, status=429, headers=dict([header]))]
+    push(run)
+    assert pull(REPO, tmp_path / "mine").run.latest() is not None
+    assert not any(fault.times for fault in hub.faults)
+
+
 @pytest.mark.parametrize("kind", ["cut", "end"])
 def test_a_download_that_breaks_off_is_repeated(
     kind: str, run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -256,7 +274,7 @@ def test_a_pickle_on_the_hub_is_refused_and_not_downloaded(
 ) -> None:
     push(run)
     hub.commit(REPO, "main", {"policy.pkl": b"cos\nsystem\n(S'true'\ntR."})
-    with pytest.raises(RefusedError, match=r"policy\.pkl: it may contain code"):
+    with pytest.raises(RefusedError, match=r"policy\.pkl: .*pickles"):
         pull(REPO, tmp_path / "mine")
     assert not hub.count("resolve")
 

@@ -94,7 +94,7 @@ def test_a_file_that_no_run_has_is_refused(name: str, shared: Path) -> None:
     (shared / name).parent.mkdir(parents=True, exist_ok=True)
     (shared / name).write_bytes(b"x")
     sign(shared)
-    with pytest.raises(RefusedError, match="no run of fugu has|may contain code") as caught:
+    with pytest.raises(RefusedError, match="no run of fugu has") as caught:
         pull("./shared")
     assert caught.value.file == Path(os.path.normpath(name)).as_posix()
 
@@ -127,7 +127,7 @@ def test_broken_json_is_refused(name: str, text: str, shared: Path) -> None:
 def test_what_is_no_checksum_is_refused(value: Any, shared: Path) -> None:
     sums = json.loads((shared / CHECKSUMS).read_text())
     (shared / CHECKSUMS).write_text(json.dumps({**sums, "run.json": value}))
-    with pytest.raises(RefusedError, match="'run.json' is not a SHA-256"):
+    with pytest.raises(RefusedError, match="SHA-256"):
         pull("./shared")
 
 

@@ -120,16 +120,7 @@ def fetch(
 ) -> tuple[str, ...]:
     """Download and verify the wanted files of a shared run; return the names of the others.
 
-    Args:
-        repository: The repository that holds the run.
-        folder: The folder to write to, which may be missing.
-        wanted: Whether to download the file of a name.
-        trust: Accept an environment and arguments of it that are more than data.
-        max_bytes: The most bytes to download.
-        env_given: Whether the caller provides the environment.
-
-    Raises:
-        RefusedError: A file is missing, changed, too large or not allowed; it names the file.
+    Without `trust`, the environment must be data, unless the caller provides one (`env_given`).
     """
     source, sizes = repository.name, repository.sizes()
     check_names(source, sizes)
@@ -156,7 +147,7 @@ def fetch(
 
 
 def _copy_verified(
-    repository: Repository, name: str, size: int, checksum: str, target: Path
+    repository: Repository, name: str, size: int, checksum: object, target: Path
 ) -> None:
     """Copy a file; RefusedError if it is not the one that the checksum is of."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +158,7 @@ def _copy_verified(
             out.write(chunk)
             left -= len(chunk)
     if digest.hexdigest() != checksum:
-        reason = f"expected the SHA-256 {checksum} of {CHECKSUMS}; got {digest.hexdigest()}"
+        reason = f"{CHECKSUMS} has the SHA-256 {checksum!r:.80}, but it is {digest.hexdigest()}"
         raise RefusedError(repository.name, name, f"{reason}: it was changed or is incomplete")
     if name.endswith(ENDING):
         with target.open("rb") as file:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fugu.core.errors import FuguError, UsageError
-from fugu.hub.card import Score, write_card
+from fugu.hub.card import METRIC, Score, read_progress, write_card
 from fugu.hub.contents import (
     CARD,
     CHECKSUMS,
@@ -33,7 +31,6 @@ from fugu.store import values
 from fugu.store.checkpoint import STATE, read_state, replaced, verify_checkpoint
 from fugu.store.run import Run
 from fugu.track.curves import read_curve
-from fugu.track.jsonl import read_metrics
 from fugu.track.picture import draw_curves
 
 if TYPE_CHECKING:
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 EPISODES = 20
 SEED = 0  # of the evaluation and the video
 VIDEO_STEPS, VIDEO_HEIGHT = 400, 360
-_METRIC = "episode_return"
 
 
 @dataclass(frozen=True)
@@ -222,42 +218,14 @@ class _Bundle:
             self.notes.append(f"{problem}: {type(error).__name__}: {error}")
 
     def _write(self, name: str, content: bytes) -> None:
-        self.files[name] = self._folder / name
-        self.files[name].write_bytes(content)
-
-
-def read_progress(metrics: Path, steps: int) -> tuple[Score | None, float]:
-    """Return the score that a training reported up to a step, and its seconds until then.
-
-    The score is that of the last evaluation, or of the last 100 episodes if there was none.
-    """
-    seconds, evaluation = 0.0, None
-    updates: list[tuple[float, float]] = []  # episodes, and their mean return
-    for entry in read_metrics(metrics):
-        if (entry["step"] or 0) > steps:
-            break
-        seconds = entry.get("seconds") or seconds
-        mean, deviation = entry.get("evaluation/mean_return"), entry.get("evaluation/deviation")
-        if mean is not None and deviation is not None:
-            episodes = int(entry.get("evaluation/episodes") or 0)
-            evaluation = Score(mean, deviation, episodes, "the last evaluation during training")
-        count, mean = entry.get("episodes"), entry.get(_METRIC)
-        if count and mean is not None and np.isfinite(mean):
-            updates.append((count, mean))
-    if evaluation is not None or not updates:
-        return evaluation, seconds
-    counts, means = np.array(updates[::-1]).T
-    recent = np.cumsum(counts) - counts < 100  # the last updates, until they have 100 episodes
-    counts, means = counts[recent], means[recent]
-    mean = float(np.average(means, weights=counts))
-    deviation = float(np.sqrt(np.average((means - mean) ** 2, weights=counts)))
-    source = "the last episodes of training; the deviation is that of the means of updates"
-    return Score(mean, deviation, int(counts.sum()), source), seconds
+        path = self._folder / name
+        path.write_bytes(content)
+        self.files[name] = path
 
 
 def draw_curve(run: Run, path: Path) -> Path:
     """Draw the learning curve of a run."""
-    draw_curves([read_curve(run.metrics_path, _METRIC, run.name)], _METRIC, path)
+    draw_curves([read_curve(run.metrics_path, METRIC, run.name)], METRIC, path)
     return path
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger("fugu.hub")
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
-LONGEST_PAUSE = 60.0  # seconds, if the Hub asks for a pause
+LONGEST_PAUSE = 60  # seconds, whatever the Hub asks for
 TIMEOUTS = {"connect": 10.0, "read": 120.0, "write": 120.0, "pool": 120.0}  # seconds of silence
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 HTTPError: type[Exception] = vars(errors)["HTTPError"]  # of httpx, or httpx2 since version 2
@@ -44,14 +44,17 @@ class HubError(FuguError, RuntimeError):
 
 @contextmanager
 def limited_requests() -> Iterator[None]:
-    """Limit how long requests of huggingface_hub wait for a server that sends nothing."""
+    """Limit how long huggingface_hub waits for a silent server and pauses before retries."""
     # The factory may be the caller's own, which has no public getter.
     previous: Any = getattr(_http, "_GLOBAL_CLIENT_FACTORY", _http.default_client_factory)
 
     def make_client() -> Any:
         client = previous()
         hooks = client.event_hooks
-        client.event_hooks = {**hooks, "request": [*hooks["request"], _set_timeouts]}
+        client.event_hooks = {
+            "request": [*hooks["request"], _set_timeouts],
+            "response": [*hooks["response"], _limit_pause],
+        }
         return client
 
     _http.set_client_factory(make_client)
@@ -65,6 +68,19 @@ def _set_timeouts(request: Any) -> None:
     given = request.extensions.get("timeout") or {}
     kept = {name: seconds for name, seconds in given.items() if seconds is not None}
     request.extensions["timeout"] = TIMEOUTS | kept
+
+
+def _limit_pause(response: Any) -> None:
+    """Shorten the pause that a server asks for, which huggingface_hub would make in full."""
+    response.headers.pop("ratelimit", None)  # another header with the same meaning
+    if _requested_pause(response) > LONGEST_PAUSE:
+        response.headers["retry-after"] = str(LONGEST_PAUSE)
+
+
+def _requested_pause(response: Any) -> float:
+    """Return the seconds for which a server asks to pause."""
+    requested = response.headers.get("retry-after", "") if response is not None else ""
+    return float(requested) if requested.isdigit() else 0.0
 
 
 class HubRepository:
@@ -137,7 +153,7 @@ class HubRepository:
             except (HTTPError, OSError, ValueError, RuntimeError) as error:
                 if pause is None or not _is_transient(error):
                     raise self._explain(error) from error
-                seconds = max(pause, _requested_pause(error))
+                seconds = max(pause, _requested_pause(getattr(error, "response", None)))
                 log.warning("%s; retrying in %.1f s", _first_line(error), seconds)
             time.sleep(seconds)
         raise AssertionError("unreachable")
@@ -176,12 +192,6 @@ def _status(error: BaseException) -> int | None:
     """Return the status code of the response that an error is about."""
     status: int | None = getattr(getattr(error, "response", None), "status_code", None)
     return status
-
-
-def _requested_pause(error: Exception) -> float:
-    """Return the seconds for which the Hub asks to pause."""
-    requested = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
-    return min(float(requested), LONGEST_PAUSE) if requested.isdigit() else 0.0
 
 
 def _first_line(error: BaseException) -> str:
