@@ -1,15 +1,14 @@
-"""Cards as the Hub reads them, and scores that training tells."""
+"""Cards as the Hub reads them, and the scores of trainings."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fugu.hub.card import Score, read_progress, write_card
+from fugu.hub.card import Score, training_score, write_card
+from fugu.store.checkpoint import read_state
 from fugu.store.run import Run
-from fugu.track.jsonl import JsonlSink
 
 yaml = pytest.importorskip("yaml")
 
@@ -70,47 +69,26 @@ def test_it_says_how_to_use_it_in_three_lines() -> None:
     assert "fugu hub pull ann/b" in card
 
 
-# ------------------------------------------------------------------ what training tells
+# ------------------------------------------------------------------ scores of the training
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path, "run", "cartpole", {})
-
-
-def score_of(run: Run, steps: int) -> Score | None:
-    return read_progress(run.metrics_path, steps)[0]
-
-
-def write(run: Run, lines: dict[int, dict[str, float]]) -> None:
-    sink = JsonlSink(run.metrics_path)
-    for step, metrics in lines.items():
-        sink.write(step, metrics)
-    sink.close()
-
-
-def test_the_last_hundred_episodes_count(run: Run) -> None:
-    def told(count: float, mean: float) -> dict[str, float]:
-        return {"episodes": count, "episode_return": mean}
-
-    write(run, {1: told(50, 900.0), 2: told(90, 10.0), 3: {}, 4: told(30, 22.0), 5: told(9, 0.0)})
-    score = score_of(run, 4)
+def test_the_score_of_the_training_weighs_updates_by_their_episodes() -> None:
+    score = training_score({"recent": [[90, 900.0], [30, 660.0]]})
     assert score is not None
     assert (score.mean, score.episodes) == (13.0, 120)
     assert score.deviation == pytest.approx((0.75 * 9 + 0.25 * 81) ** 0.5)
     assert str(score) == "13.00 +/- 5.20"
 
 
-def test_an_evaluation_counts_before_episodes(run: Run) -> None:
-    exam = {"evaluation/mean_return": 7.0, "evaluation/deviation": 1.5, "evaluation/episodes": 20}
-    later = {**exam, "evaluation/mean_return": 9.0}
-    write(run, {1: exam, 2: {"episodes": 4, "episode_return": 1.0}, 3: later})
-    score = score_of(run, 2)
+def test_a_training_without_episodes_has_no_score() -> None:
+    assert training_score({"recent": []}) is None
+    assert training_score({}) is None
+
+
+def test_the_checkpoint_of_a_run_has_the_score_of_its_last_episodes(run: Run) -> None:
+    latest = run.latest()
+    assert latest is not None
+    score = training_score(read_state(latest))
     assert score is not None
-    assert (score.mean, score.deviation, score.episodes) == (7.0, 1.5, 20)
-
-
-def test_nobody_knows(run: Run) -> None:
-    assert score_of(run, 10) is None
-    write(run, {1: {"loss": 1.0}, 2: {"episodes": 3, "episode_return": float("nan")}})
-    assert score_of(run, 10) is None
+    assert score.mean == pytest.approx(read_state(latest)["score"])
+    assert 1 <= score.deviation < score.mean

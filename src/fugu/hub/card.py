@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fugu.hub.contents import CURVE, GIF, VIDEO
 from fugu.store import values
-from fugu.track.jsonl import read_metrics
 from fugu.track.text import duration
 
-METRIC = "episode_return"
 _TASK = "reinforcement-learning"
 
 
@@ -39,33 +36,16 @@ class Score:
         return f"{self.mean:.2f} +/- {self.deviation:.2f}"
 
 
-def read_progress(metrics: Path, steps: int) -> tuple[Score | None, float]:
-    """Return the score that a training reported up to a step, and its seconds until then.
-
-    The score is that of the last evaluation, or of the last 100 episodes if there was none.
-    """
-    seconds, evaluation = 0.0, None
-    updates: list[tuple[float, float]] = []  # episodes, and their mean return
-    for entry in read_metrics(metrics):
-        if (entry["step"] or 0) > steps:
-            break
-        seconds = entry.get("seconds") or seconds
-        mean, deviation = entry.get("evaluation/mean_return"), entry.get("evaluation/deviation")
-        if mean is not None and deviation is not None:
-            episodes = int(entry.get("evaluation/episodes") or 0)
-            evaluation = Score(mean, deviation, episodes, "the last evaluation during training")
-        count, mean = entry.get("episodes"), entry.get(METRIC)
-        if count and mean is not None and np.isfinite(mean):
-            updates.append((count, mean))
-    if evaluation is not None or not updates:
-        return evaluation, seconds
-    counts, means = np.array(updates[::-1]).T
-    recent = np.cumsum(counts) - counts < 100  # the last updates, until they have 100 episodes
-    counts, means = counts[recent], means[recent]
+def training_score(state: Mapping[str, Any]) -> Score | None:
+    """Return the score of the last episodes before a checkpoint; None if no episode ended."""
+    if not state.get("recent"):
+        return None
+    counts, totals = np.array(state["recent"], np.float64).T  # episodes, and the sum of returns
+    means = totals / counts
     mean = float(np.average(means, weights=counts))
     deviation = float(np.sqrt(np.average((means - mean) ** 2, weights=counts)))
     source = "the last episodes of training; the deviation is that of the means of updates"
-    return Score(mean, deviation, int(counts.sum()), source), seconds
+    return Score(mean, deviation, int(counts.sum()), source)
 
 
 def write_card(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fugu.core.errors import FuguError, UsageError
-from fugu.hub.card import METRIC, Score, read_progress, write_card
+from fugu.hub.card import Score, training_score, write_card
 from fugu.hub.contents import (
     CARD,
     CHECKSUMS,
@@ -31,6 +31,7 @@ from fugu.store import values
 from fugu.store.checkpoint import STATE, read_state, replaced, verify_checkpoint
 from fugu.store.run import Run
 from fugu.track.curves import read_curve
+from fugu.track.jsonl import read_metrics
 from fugu.track.picture import draw_curves
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 EPISODES = 20
 SEED = 0  # of the evaluation and the video
 VIDEO_STEPS, VIDEO_HEIGHT = 400, 360
+METRIC = "episode_return"
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ class _Bundle:
             self._write(METRICS, lines[: lines.rfind(b"\n") + 1])
         self._write(CONFIG, values.dump(self._config))
         self._write(RUN, values.dump({"env": run.env, "created": run.created}))
-        self.score, self._seconds = read_progress(run.metrics_path, self.steps)
+        self.score: Score | None = None
+        with self._attempting("no score"):
+            self.score = training_score(state)
 
     def draw_curve(self) -> None:
         """Draw the learning curve."""
@@ -194,12 +198,14 @@ class _Bundle:
     def describe(self, repository: str) -> None:
         """Write the card and the checksums."""
         document = values.load((self._checkpoint / STATE).read_bytes())
+        entries = read_metrics(self._run.metrics_path)
+        until = (entry.get("seconds") for entry in entries if (entry["step"] or 0) <= self.steps)
         card = write_card(
             repository,
             self._run.name,
             self._config,
             steps=self.steps,
-            seconds=self._seconds,
+            seconds=max(filter(None, until), default=0.0),
             libraries=document.get("libraries", {}),
             score=self.score,
             files=self.files,
