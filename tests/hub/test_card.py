@@ -1,4 +1,4 @@
-"""Cards as the Hub reads them, and the scores of trainings."""
+"""Cards as the Hub reads them, and scores of trainings."""
 
 from __future__ import annotations
 

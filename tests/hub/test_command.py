@@ -1,4 +1,4 @@
-"""`fugu hub` as people call it: processes of their own, told by variables where the Hub is."""
+"""`fugu hub` as a command: environment variables point its processes to a local Hub."""
 
 from __future__ import annotations
 

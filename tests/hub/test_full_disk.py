@@ -1,4 +1,4 @@
-"""A push for which there is no room leaves what was shared before."""
+"""A push to a full disk keeps the run that was shared before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs shared through a Hub: the real client against a server on this machine, and its faults."""
+"""Share runs through a Hub: the real client against a local server, with injected faults."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ POLICY, SEGMENTS = "policy_0.safetensors", "segments_0.safetensors"
 
 
 def push(run: Run, repo: str = REPO, **options: object) -> Pushed:
-    """A push without what is slow to show."""
+    """Push without an evaluation and a video, which are slow."""
     return push_to_hub(run, repo, episodes=0, video=False, **options)  # type: ignore[arg-type]
 
 
 def content_of(run: Run, name: str) -> bytes:
-    """A file of a run, or of its last checkpoint."""
+    """Return the content of a file of a run or of its last checkpoint."""
     latest = run.latest()
     assert latest is not None
     return next(path for path in (run.folder / name, latest / name) if path.exists()).read_bytes()
 
 
 def at_hub(hub: Hub, name: str, branch: str = "main") -> str:
-    """The full name of the one file that ends so."""
+    """Return the full name of the only file with this ending."""
     (found,) = [each for each in hub.files(REPO, branch) if f"/{each}".endswith(f"/{name}")]
     return found
 
 
-def test_what_is_pushed_is_pulled_and_plays_alike(run: Run, hub: Hub, tmp_path: Path) -> None:
+def test_a_pulled_run_plays_like_the_pushed_one(run: Run, hub: Hub, tmp_path: Path) -> None:
     done = push(run, message="a pole that stands")
     assert done.notes == ()
     assert hub.repos[REPO].messages == ["initial", "a pole that stands"]
@@ -78,7 +78,7 @@ def test_the_token_never_reaches_the_storage(run: Run, hub: Hub, tmp_path: Path)
     ],
 )
 @pytest.mark.parametrize("body", [b'{"error": "busy"}', b"<html>Bad gateway</html>"])
-def test_what_the_client_does_not_repeat_is_repeated(
+def test_requests_that_the_client_does_not_retry_are_retried(
     request_: str, body: bytes, run: Run, hub: Hub
 ) -> None:
     hub.faults = [Fault(request_, times=3, body=body)]
@@ -87,8 +87,8 @@ def test_what_the_client_does_not_repeat_is_repeated(
     assert at_hub(hub, POLICY, "dev")
 
 
-def test_uploads_survive_a_server_that_is_busy_first(run: Run, hub: Hub) -> None:
-    """The client repeats these itself, after a second at first."""
+def test_uploads_survive_a_busy_server(run: Run, hub: Hub) -> None:
+    """The client retries these itself, at first after a second."""
     hub.faults = [Fault("preupload"), Fault("PUT /storage/", times=2), Fault("objects/batch")]
     push(run)
     assert hub.count("PUT /storage/") == 6 + 2
@@ -96,7 +96,7 @@ def test_uploads_survive_a_server_that_is_busy_first(run: Run, hub: Hub) -> None
 
 
 @pytest.mark.parametrize("part_bytes", [0, 4096])
-def test_an_upload_that_is_cut_in_the_middle_is_repeated(
+def test_an_interrupted_upload_is_retried(
     part_bytes: int, run: Run, hub: Hub, tmp_path: Path
 ) -> None:
     hub.part_bytes = part_bytes
@@ -107,7 +107,7 @@ def test_an_upload_that_is_cut_in_the_middle_is_repeated(
     pull(REPO, tmp_path / "mine")
 
 
-def test_a_push_made_again_sends_only_what_is_missing(run: Run, hub: Hub) -> None:
+def test_a_repeated_push_sends_only_what_is_missing(run: Run, hub: Hub) -> None:
     hub.faults = [Fault("POST /api/models/ann/pole/commit", times=1 + len(remote.PAUSES))]
     with pytest.raises(HubError, match="503.*not sent again"):
         push(run)
@@ -119,14 +119,14 @@ def test_a_push_made_again_sends_only_what_is_missing(run: Run, hub: Hub) -> Non
     assert hub.count("PUT /storage/") == stored
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_twice(run: Run, older: Run, hub: Hub) -> None:
-    push(older)  # so that there is something to delete, which cannot be done twice either
+def test_a_commit_whose_response_was_lost_is_not_made_twice(run: Run, older: Run, hub: Hub) -> None:
+    push(older)  # so that there are files to delete, which fails the second time
     hub.faults = [Fault("POST /api/models/ann/pole/commit", kind="lost")]
-    push(run, message="anew")
-    assert hub.repos[REPO].messages.count("anew") == 1
+    push(run, message="again")
+    assert hub.repos[REPO].messages.count("again") == 1
 
 
-def test_a_newer_push_leaves_nothing_of_the_older(run: Run, hub: Hub) -> None:
+def test_a_push_replaces_the_run_of_an_earlier_push(run: Run, hub: Hub) -> None:
     push(run)
     main = hub.files(REPO)
     older = {
@@ -137,7 +137,7 @@ def test_a_newer_push_leaves_nothing_of_the_older(run: Run, hub: Hub) -> None:
     assert set(hub.files(REPO)) == {*main, "LICENSE"}
 
 
-def test_a_repository_of_something_else_is_not_touched(run: Run, hub: Hub) -> None:
+def test_a_repository_of_something_else_is_left_alone(run: Run, hub: Hub) -> None:
     push(run)
     hub.commit(REPO, "main", {"pytorch_model.bin": b"x"})
     before = len(hub.repos[REPO].messages)
@@ -195,9 +195,7 @@ def test_a_pull_keeps_to_the_commit_it_began_with(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_downloads_survive_a_server_that_is_busy_first(
-    status: int, run: Run, hub: Hub, tmp_path: Path
-) -> None:
+def test_downloads_survive_a_busy_server(status: int, run: Run, hub: Hub, tmp_path: Path) -> None:
     push(run)
     hub.faults = [
         Fault("GET /api/models", times=2, status=status, headers={"Retry-After": "0"}),
@@ -226,10 +224,10 @@ def test_no_server_asks_for_a_long_pause(
 
 
 @pytest.mark.parametrize("kind", ["cut", "end"])
-def test_a_download_that_breaks_off_is_repeated(
+def test_an_interrupted_download_is_retried(
     kind: str, run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From where it was, unless the connection was torn: of that the client does not go on."""
+    """The client continues where it ended, but begins again after a reset of the connection."""
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1024)  # of 10 MB
     push(run)
     oid = hashlib.sha256(content_of(run, SEGMENTS)).hexdigest()
@@ -240,9 +238,7 @@ def test_a_download_that_breaks_off_is_repeated(
     assert content_of(pulled, SEGMENTS) == content_of(run, SEGMENTS)
 
 
-def test_what_was_downloaded_before_is_not_downloaded_again(
-    run: Run, hub: Hub, tmp_path: Path
-) -> None:
+def test_downloaded_files_are_cached(run: Run, hub: Hub, tmp_path: Path) -> None:
     push(run)
     hub.faults = [Fault("GET /storage", status=404), Fault("GET /storage", status=404)]
     with pytest.raises(HubError):
@@ -259,13 +255,13 @@ def test_a_file_that_was_changed_is_refused_by_name(
     name: str, run: Run, hub: Hub, tmp_path: Path
 ) -> None:
     push(run)
-    place = name if name in hub.files(REPO) else at_hub(hub, name)
-    changed = bytearray(hub.files(REPO)[place])
+    file = name if name in hub.files(REPO) else at_hub(hub, name)
+    changed = bytearray(hub.files(REPO)[file])
     changed[-2] ^= 1
-    hub.commit(REPO, "main", {place: bytes(changed)})
+    hub.commit(REPO, "main", {file: bytes(changed)})
     with pytest.raises(RefusedError, match="SHA-256") as caught:
         pull(REPO, tmp_path / "mine")
-    assert (caught.value.repository, caught.value.file) == (REPO, place)
+    assert (caught.value.repository, caught.value.file) == (REPO, file)
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
@@ -306,10 +302,10 @@ def test_a_repository_that_is_too_large_is_refused_and_not_downloaded(
     pull(REPO, tmp_path / "mine", max_bytes=total)
 
 
-# ------------------------------------------------------------------ no way to the Hub
+# ------------------------------------------------------------------ failures
 
 
-def test_a_wrong_token_is_said_before_anything_is_played(
+def test_a_wrong_token_is_reported_before_anything_is_played(
     run: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
@@ -319,7 +315,7 @@ def test_a_wrong_token_is_said_before_anything_is_played(
     push(run, token=TOKEN)
 
 
-def test_no_token_at_all(
+def test_a_missing_token(
     run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
@@ -328,12 +324,12 @@ def test_no_token_at_all(
         push(run)
 
 
-def test_a_repository_that_is_not_there(run: Run, hub: Hub, tmp_path: Path) -> None:
+def test_a_missing_repository(run: Run, hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(HubError, match="hub ann/none: .*Repository Not Found"):
         pull("ann/none", tmp_path / "mine")
 
 
-def test_nobody_answers(
+def test_an_unreachable_hub(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as free:
@@ -348,17 +344,17 @@ def test_nobody_answers(
         caplog.clear()
         with pytest.raises(HubError, match=rf"{endpoint} cannot be reached.*needs no network"):
             call()
-        told = [entry for entry in caplog.records if entry.name == "fugu.hub"]
-        assert len(told) == len(remote.PAUSES)
-        assert all(entry.levelno == logging.WARNING for entry in told)
+        logged = [entry for entry in caplog.records if entry.name == "fugu.hub"]
+        assert len(logged) == len(remote.PAUSES)
+        assert all(entry.levelno == logging.WARNING for entry in logged)
     assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.parametrize("request_", ["POST /api/repos/create", "GET /api/models", "commit/main"])
-def test_a_server_that_says_nothing_is_not_waited_for(
+def test_a_silent_server_times_out(
     request_: str, run: Run, older: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client itself would wait for ever."""
+    """The client itself would wait forever."""
     monkeypatch.setattr(remote, "TIMEOUTS", dict.fromkeys(remote.TIMEOUTS, 0.2))
     hub.faults = [Fault(request_, kind="silent")]
     push(run)
@@ -367,7 +363,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(
         push(older)
 
 
-def test_the_callers_own_http_client_is_used_and_given_back(run: Run, hub: Hub) -> None:
+def test_the_http_client_of_the_caller_is_used_and_restored(run: Run, hub: Hub) -> None:
     library = pytest.importorskip("huggingface_hub.utils._http")
     before, made = library._GLOBAL_CLIENT_FACTORY, []
 
@@ -384,7 +380,7 @@ def test_the_callers_own_http_client_is_used_and_given_back(run: Run, hub: Hub) 
         library.set_client_factory(before)
 
 
-def test_offline_mode_is_told(
+def test_offline_mode_is_reported(
     run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -394,7 +390,7 @@ def test_offline_mode_is_told(
 
 
 @pytest.mark.parametrize("given", ["pole", "a/b/c", "ann/", "ann/po le", "ann/..", ""])
-def test_what_is_no_place(given: str, run: Run, tmp_path: Path) -> None:
+def test_invalid_repositories(given: str, run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="repo: expected user/name"):
         push(run, given)
     with pytest.raises(UsageError, match="repo: expected user/name"):

@@ -1,4 +1,4 @@
-"""Runs that are not taken from a folder: changed, strange or broken files, and code of others."""
+"""Runs that a pull refuses: changed, unknown or broken files, and code of strangers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 def sign(folder: Path) -> None:
-    """Make the checksums what they are, as somebody would who means harm."""
+    """Write checksums that fit, as an attacker would."""
     files = {name: folder / name for name in FolderRepository(folder).sizes() if name != CHECKSUMS}
     (folder / CHECKSUMS).write_bytes(dump_checksums(files))
 
@@ -124,7 +124,7 @@ def test_broken_json_is_refused(name: str, text: str, shared: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [1, "00", "z" * 64, None])
-def test_what_is_no_checksum_is_refused(value: Any, shared: Path) -> None:
+def test_an_invalid_checksum_is_refused(value: Any, shared: Path) -> None:
     sums = json.loads((shared / CHECKSUMS).read_text())
     (shared / CHECKSUMS).write_text(json.dumps({**sums, "run.json": value}))
     with pytest.raises(RefusedError, match="SHA-256"):
@@ -132,7 +132,7 @@ def test_what_is_no_checksum_is_refused(value: Any, shared: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "folder link", "pipe"])
-def test_what_is_no_file_is_refused(kind: str, shared: Path, tmp_path: Path) -> None:
+def test_links_and_devices_are_refused(kind: str, shared: Path, tmp_path: Path) -> None:
     path = shared / ("league" if kind == "folder link" else "metrics.jsonl")
     if path.exists():
         path.rename(tmp_path / "real")
@@ -164,7 +164,7 @@ def test_a_pickle_under_another_name_is_refused(shared: Path) -> None:
     assert not Path("harmed").exists()
 
 
-def test_a_checkpoint_that_is_not_whole_is_refused(shared: Path) -> None:
+def test_an_incomplete_checkpoint_is_refused(shared: Path) -> None:
     (path,) = shared.rglob("state.json")
     path.write_text(path.read_text() + "\n")
     sign(shared)  # and not the checkpoint's own
@@ -192,7 +192,7 @@ def test_too_many_files_are_refused(shared: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("missing", ["run.json", "config.json", "checkpoints", CHECKSUMS])
-def test_half_a_run_is_refused(missing: str, shared: Path) -> None:
+def test_an_incomplete_run_is_refused(missing: str, shared: Path) -> None:
     path = shared / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     if missing != CHECKSUMS:
@@ -206,7 +206,7 @@ def test_half_a_run_is_refused(missing: str, shared: Path) -> None:
 
 @pytest.fixture
 def factory(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module that leaves a mark where it is imported, and a run that names it."""
+    """A module that creates a file when it is imported, and a run that names it."""
     code = "open('imported', 'w').close()\nimport gymnasium\n\n"
     code += "def make(): return gymnasium.make('CartPole-v1')\n"
     Path("strange_module.py").write_text(code)
@@ -242,7 +242,7 @@ def test_environments_that_are_programs_are_refused(env: Any, shared: Path) -> N
 
 
 @pytest.mark.parametrize("env", ["classic_control:CartPole-v1", "minigrid:Empty-5x5-v0"])
-def test_what_training_calls_a_plain_gymnasium_id_is_taken(env: str, shared: Path) -> None:
+def test_a_recipe_of_a_gymnasium_id_is_accepted(env: str, shared: Path) -> None:
     change_config(shared, env=env)
     assert pull("./shared").run.config["env"] == env
 
@@ -267,7 +267,7 @@ def test_a_recipe_that_takes_functions_or_is_unknown_is_refused(env: str, shared
     ],
     ids=str,
 )
-def test_settings_for_each_machine_to_say_are_refused(changes: Any, shared: Path) -> None:
+def test_settings_of_one_machine_are_refused(changes: Any, shared: Path) -> None:
     change_config(shared, **changes)
     for trust in (False, True):
         with pytest.raises(RefusedError, match=r"config\.json: expected|cannot be shared"):

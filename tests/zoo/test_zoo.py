@@ -1,4 +1,4 @@
-"""The zoo: policies are listed, played, evaluated and pulled, and refused where a file differs."""
+"""List, play, evaluate and pull policies of a zoo, and refuse changed files."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_an_index_that_is_none_is_refused(zoo: Path, text: str) -> None:
 
 
 def test_an_environment_that_is_a_program_is_refused(packed: Path, zoo: Path) -> None:
-    """Also where somebody made all checksums fit."""
+    """Even if an attacker made all checksums fit."""
     from fugu.hub.contents import CHECKSUMS, dump_checksums
 
     folder = zoo / "evil"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 _PATHS = (".", "~", "/")  # paths begin with one of these
 
-
 Repository: TypeAlias = "FolderRepository | HubRepository"
+"""What holds the files of one shared run."""
 
 
 @contextlib.contextmanager
