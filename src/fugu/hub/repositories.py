@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from fugu.core.errors import DiskFullError, MissingExtraError, UsageError
-from fugu.core.writing import FULL
+from fugu.core.writing import tells_full_disk
 from fugu.hub.contents import CHECKSUMS, UNVERIFIED, RefusedError
 
 if TYPE_CHECKING:
@@ -118,14 +118,11 @@ class FolderRepository:
     def _writing(self) -> Iterator[None]:
         """Explain why the folder cannot be written."""
         try:
-            yield
+            with tells_full_disk(lambda: f"The run in {self.name} is unchanged. Free some space."):
+                yield
+        except DiskFullError:
+            raise
         except OSError as error:
-            if error.errno in FULL:
-                raise DiskFullError(
-                    f"{error.strerror} for {self.name}",
-                    "The run that was shared there before is unchanged. Free some space and push "
-                    "again.",
-                ) from error
             raise UsageError(
                 f"folder: {self.name!r} cannot be written: {error}. Choose another folder."
             ) from error
