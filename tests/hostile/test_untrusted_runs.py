@@ -22,8 +22,8 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.envs.untrusted import CALLED, ENVIRONMENTS, UntrustedError, check_env, find_family
 from fugu.export import load
 from fugu.hub.contents import RefusedError, dump_checksums
-from fugu.hub.places import FolderPlace
 from fugu.hub.pull import pull
+from fugu.hub.repositories import FolderRepository
 from fugu.store.checkpoint import is_own, load_checkpoint, save_checkpoint
 from fugu.store.run import SIGNATURE, Run
 from fugu.store.signing import key_path, sign
@@ -154,7 +154,7 @@ def test_a_file_of_a_pulled_run_is_not_executed_as_problems(runs: Path) -> None:
     (shared / "metrics.jsonl").write_text(json.dumps(PROBLEM) + "\n")
     change(shared, env_kwargs={"problems": "runs/evil/metrics.jsonl", "split": "all"})
     files = {
-        name: shared / name for name in FolderPlace(shared).sizes() if name != "checksums.json"
+        name: shared / name for name in FolderRepository(shared).sizes() if name != "checksums.json"
     }
     (shared / "checksums.json").write_bytes(dump_checksums(files))
     for call in (lambda: pull("./evil"), lambda: fugu.from_hub("./evil")):

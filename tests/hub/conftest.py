@@ -1,4 +1,4 @@
-"""Runs to share, and a Hub on this machine to share them through."""
+"""Runs to share, and a local Hub."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def older(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same run as it was at its first checkpoint."""
+    """The same run at its first checkpoint."""
     folder: Path = tmp_path_factory.mktemp("older") / "pole"
     shutil.copytree(run.folder, folder)
     shutil.rmtree(Run(folder).checkpoints()[-1])
@@ -45,7 +45,7 @@ def older(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def original(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a push of the run made."""
+    """A folder that the run was pushed to."""
     from fugu.hub.push import push_to_hub
 
     folder: Path = tmp_path_factory.mktemp("original") / "pole"
@@ -55,7 +55,7 @@ def original(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shared(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it to lay hands on, in the working folder."""
+    """A copy of this folder to modify, in the working folder."""
     monkeypatch.chdir(tmp_path)
     return Path(shutil.copytree(original, tmp_path / "shared"))
 
@@ -63,17 +63,17 @@ def shared(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.fixture(scope="session")
 def drawn(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run's learning curve."""
-    from fugu.hub.exhibits import draw_curve
+    from fugu.hub.push import draw_curve
 
     folder: Path = tmp_path_factory.mktemp("drawn")
-    return draw_curve(run, folder)
+    return draw_curve(run, folder / "curve.png")
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: Path) -> Iterator[Hub]:
-    """A Hub that this process takes for the real one, with an empty cache and the right token.
+    """A local Hub that this process takes for the real one, with an empty cache and a token.
 
-    Curves are drawn once, which takes longer than all else that is tested with it.
+    The curve is drawn only once, because that takes longer than the rest of a test.
     """
     from hub_server import TOKEN, running_hub, set_endpoint
 

@@ -1,7 +1,7 @@
-"""A Hub of models on this machine: the endpoints that huggingface_hub uses, and faults on demand.
+"""A local Hub of models: the endpoints that huggingface_hub uses, with faults on demand.
 
-Files named `.safetensors`, `.png` or `.mp4` are large: they go to a storage whose address differs
-from the Hub's (`localhost`, not `127.0.0.1`), in one piece or in parts, as on the real one.
+Files named `.safetensors`, `.png` or `.mp4` are large: as on the real Hub, they are uploaded to a
+storage with another address (`localhost` instead of `127.0.0.1`), at once or in parts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ REPO = r"(?P<repo>[\w.-]+/[\w.-]+)"
 
 @dataclass
 class Fault:
-    """What goes wrong with requests that match, so many times.
+    """A fault of the next requests that match a pattern.
 
-    `status`: it is refused. `cut`: the connection is torn in the middle of what is sent, in
-    whatever direction. `end`: the answer ends early. `lost`: all is done, but no answer comes.
-    `silent`: nothing ever comes.
+    `status`: the server answers with an error. `cut`: the connection is reset in the middle of
+    the body that is sent, in either direction. `end`: the response ends early. `lost`: the request
+    is executed, but the connection is reset without a response. `silent`: no response ever comes.
     """
 
     pattern: str
@@ -53,7 +53,7 @@ class Repo:
 
 
 class Hub:
-    """The Hub's memory."""
+    """The state of the Hub."""
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
@@ -84,13 +84,13 @@ class Hub:
         return None
 
     def count(self, pattern: str) -> int:
-        """How many requests matched."""
+        """Return how many requests matched."""
         return sum(bool(re.search(pattern, request)) for request in self.requests)
 
     def commit(
         self, repo: str, branch: str, changes: dict[str, bytes | None], message: str = "by hand"
     ) -> str:
-        """Change files of a branch; None deletes one."""
+        """Change files of a branch; None deletes a file."""
         found = self.repos[repo]
         files = dict(found.commits[found.branches[branch]]) if branch in found.branches else {}
         for name, content in changes.items():
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
     hub: Hub
     fault: Fault | None
 
-    # ------------------------------------------------------------------ what every request does
+    # ------------------------------------------------------------------ every request
 
     def handle_request(self) -> None:
         path = unquote(urlsplit(self.path).path)
@@ -154,12 +154,12 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def break_off(self) -> None:
-        """End the connection as a lost one ends, without goodbye."""
+        """Reset the connection."""
         self.close_connection = True
         linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.connection.close()
-        # What the base class flushes at the end.
+        # The base class flushes it at the end.
         self.wfile = open("/dev/null", "wb")  # noqa: SIM115
 
     def answer(
@@ -197,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.is_known()
 
     def find(self, repo: str, revision: str) -> tuple[Repo, str] | None:
-        """The repository and the commit of a revision; None if that was answered already."""
+        """Return the repository and the commit of a revision; None after an error response."""
         found = self.hub.repos.get(repo)
         if found is None or (found.private and not self.is_known()):
             self.refuse(404, "Repository not found", "RepoNotFound")
@@ -395,7 +395,7 @@ ROUTES: list[tuple[str, Callable[..., None]]] = [
 
 @contextmanager
 def running_hub() -> Iterator[Hub]:
-    """A Hub that answers until the block ends."""
+    """Run a Hub until the block ends."""
     hub = Hub()
     handler = type("HubHandler", (Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -413,7 +413,7 @@ def running_hub() -> Iterator[Hub]:
 
 
 def set_endpoint(monkeypatch: pytest.MonkeyPatch, endpoint: str, cache: Path) -> None:
-    """Have huggingface_hub believe that it was imported with other variables."""
+    """Point huggingface_hub to another endpoint and cache."""
     constants = pytest.importorskip("huggingface_hub.constants")
     template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setenv("NO_PROXY", "*")
@@ -422,4 +422,4 @@ def set_endpoint(monkeypatch: pytest.MonkeyPatch, endpoint: str, cache: Path) ->
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     pytest.importorskip("huggingface_hub.utils").disable_progress_bars()
-    monkeypatch.setattr("fugu.hub.patience.FIRST_WAIT", 0.01)
+    monkeypatch.setattr("fugu.hub.remote.PAUSES", (0.01,) * 4)

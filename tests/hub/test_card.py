@@ -1,24 +1,30 @@
-"""Cards as the Hub reads them, and scores that training tells."""
+"""Cards as the Hub reads them, and scores of trainings."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fugu.hub.card import Facts, write_card
-from fugu.hub.exhibits import Score, score_of_training
+from fugu.hub.card import Score, training_score, write_card
+from fugu.store.checkpoint import read_state
 from fugu.store.run import Run
-from fugu.track.jsonl import JsonlSink
 
 yaml = pytest.importorskip("yaml")
 
 
-def facts(env: str = "breakout", score: Score | None = None, *files: str) -> Facts:
+def card_of(env: str = "breakout", score: Score | None = None, *files: str) -> str:
     config = {"env": env, "algo": "ppo", "seed": 3, "train": {"rho_clip": float("inf")}}
-    libraries = {"python": "3.11.7"}
-    return Facts("ann/b", "b-1", config, 1000, 61.0, libraries, score, frozenset(files))
+    return write_card(
+        "ann/b",
+        "b-1",
+        config,
+        steps=1000,
+        seconds=61.0,
+        libraries={"python": "3.11.7"},
+        score=score,
+        files=files,
+    )
 
 
 def metadata(card: str) -> Any:
@@ -29,7 +35,7 @@ def metadata(card: str) -> Any:
 @pytest.mark.parametrize("env", ["breakout", "ALE/Pong-v5", "a:b", 'o"d\\d: #', "- x", "ü", "no"])
 def test_the_hub_reads_what_was_meant(env: str) -> None:
     hub = pytest.importorskip("huggingface_hub")
-    card = write_card(facts(env, Score(12.345, 0.5, 20, "played")))
+    card = card_of(env, Score(12.345, 0.5, 20, "played"))
     read = metadata(card)
     assert read["library_name"] == "fugu"
     assert read["pipeline_tag"] == "reinforcement-learning"
@@ -41,21 +47,21 @@ def test_the_hub_reads_what_was_meant(env: str) -> None:
 
 
 def test_a_card_without_a_score_says_none() -> None:
-    card = write_card(facts())
+    card = card_of()
     assert metadata(card)["model-index"] == [{"name": "ppo", "results": []}]
     assert "Mean return" not in card
 
 
 def test_pictures_are_shown_where_there_are_some() -> None:
-    assert "replay" not in write_card(facts())
-    card = write_card(facts("breakout", None, "curve.png", "replay.mp4"))
+    assert "replay" not in card_of()
+    card = card_of("breakout", None, "curve.png", "replay.mp4")
     assert '<video src="replay.mp4"' in card
     assert "](curve.png)" in card
-    assert "](replay.gif)" in write_card(facts("breakout", None, "replay.gif"))
+    assert "](replay.gif)" in card_of("breakout", None, "replay.gif")
 
 
 def test_it_says_how_to_use_it_in_three_lines() -> None:
-    card = write_card(facts())
+    card = card_of()
     block = card.split("```python\n")[1].split("```")[0]
     lines = [line for line in block.splitlines() if line]
     assert lines[:2] == ["import fugu", 'agent = fugu.from_hub("ann/b")']
@@ -63,43 +69,26 @@ def test_it_says_how_to_use_it_in_three_lines() -> None:
     assert "fugu hub pull ann/b" in card
 
 
-# ------------------------------------------------------------------ what training tells
+# ------------------------------------------------------------------ scores of the training
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path, "run", "cartpole", {})
-
-
-def write(run: Run, lines: dict[int, dict[str, float]]) -> None:
-    sink = JsonlSink(run.metrics_path)
-    for step, metrics in lines.items():
-        sink.write(step, metrics)
-    sink.close()
-
-
-def test_the_last_hundred_episodes_count(run: Run) -> None:
-    def told(count: float, mean: float) -> dict[str, float]:
-        return {"episodes": count, "episode_return": mean}
-
-    write(run, {1: told(50, 900.0), 2: told(90, 10.0), 3: {}, 4: told(30, 22.0), 5: told(9, 0.0)})
-    score = score_of_training(run, 4)
+def test_the_score_of_the_training_weighs_updates_by_their_episodes() -> None:
+    score = training_score({"recent": [[90, 900.0], [30, 660.0]]})
     assert score is not None
     assert (score.mean, score.episodes) == (13.0, 120)
     assert score.deviation == pytest.approx((0.75 * 9 + 0.25 * 81) ** 0.5)
     assert str(score) == "13.00 +/- 5.20"
 
 
-def test_an_evaluation_counts_before_episodes(run: Run) -> None:
-    exam = {"evaluation/mean_return": 7.0, "evaluation/deviation": 1.5, "evaluation/episodes": 20}
-    later = {**exam, "evaluation/mean_return": 9.0}
-    write(run, {1: exam, 2: {"episodes": 4, "episode_return": 1.0}, 3: later})
-    score = score_of_training(run, 2)
+def test_a_training_without_episodes_has_no_score() -> None:
+    assert training_score({"recent": []}) is None
+    assert training_score({}) is None
+
+
+def test_the_checkpoint_of_a_run_has_the_score_of_its_last_episodes(run: Run) -> None:
+    latest = run.latest()
+    assert latest is not None
+    score = training_score(read_state(latest))
     assert score is not None
-    assert (score.mean, score.deviation, score.episodes) == (7.0, 1.5, 20)
-
-
-def test_nobody_knows(run: Run) -> None:
-    assert score_of_training(run, 10) is None
-    write(run, {1: {"loss": 1.0}, 2: {"episodes": 3, "episode_return": float("nan")}})
-    assert score_of_training(run, 10) is None
+    assert score.mean == pytest.approx(read_state(latest)["score"])
+    assert 1 <= score.deviation < score.mean

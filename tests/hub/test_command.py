@@ -1,4 +1,4 @@
-"""`fugu hub` as people call it: processes of their own, told by variables where the Hub is."""
+"""`fugu hub` as a command: environment variables point its processes to a local Hub."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_push_and_pull(run: Run, tmp_path: Path) -> None:
         assert Run(tmp_path / "mine").latest() is not None
         wrong = fugu(*push, folder=tmp_path, HF_ENDPOINT=hub.endpoint, HF_TOKEN="hf_wrong")
         assert wrong.returncode == 1
-        assert "the Hub refuses the token (401)" in wrong.stderr
+        assert "401" in wrong.stderr
+        assert "HF_TOKEN" in wrong.stderr
         assert "Traceback" not in wrong.stderr
         endpoint = hub.endpoint
     gone = fugu("pull", "ann/pole", folder=tmp_path, HF_ENDPOINT=endpoint)
@@ -63,11 +64,11 @@ def test_push_and_pull(run: Run, tmp_path: Path) -> None:
 def test_help_and_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["hub"]) == 2
     assert main(["hub", "--help"]) == 0
-    assert "fugu hub push RUN user/name" in capsys.readouterr().out
+    assert "Share a run" in capsys.readouterr().out
     assert main(["hub", "psh"]) == 2
-    assert "nearest: 'push'" in capsys.readouterr().err
+    assert "Available subcommands: push, pull" in capsys.readouterr().err
     assert main(["hub", "pull", "./x", "--max-gb", "0"]) == 1
-    assert "max-gb: given 0" in capsys.readouterr().err
+    assert "max-gb: expected a number above 0; got 0" in capsys.readouterr().err
 
 
 def test_without_the_extra_folders_work(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs shared through a folder: what is made of them, what they are good for, what is replaced."""
+"""Share runs through a folder."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def weights(run: Run) -> dict[str, Any]:
     return load_checkpoint(latest).tensors["policy_0"]
 
 
-# ------------------------------------------------------------------ what a run becomes
+# ------------------------------------------------------------------ push and pull
 
 
-def test_all_that_shows_a_run_is_there(run: Run, tmp_path: Path) -> None:
+def test_a_push_writes_card_curve_evaluation_and_video(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
     done = push_to_hub(run, tmp_path / "shared", episodes=20)
     assert done.notes == ()
@@ -71,7 +71,7 @@ def test_nothing_of_this_machine_is_shared(run: Run, shared: Path) -> None:
     assert not {"folder", "name", "wandb"} & config["run"].keys()
 
 
-def test_what_was_pulled_is_a_run_for_every_command(
+def test_every_command_takes_a_pulled_run(
     run: Run, shared: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pygame")
@@ -94,7 +94,7 @@ def test_what_was_pulled_is_a_run_for_every_command(
     assert "Pushed: ./again" in capsys.readouterr().out
 
 
-def test_trusted_it_goes_on_bit_for_bit(run: Run, shared: Path, tmp_path: Path) -> None:
+def test_a_trusted_run_continues_bit_for_bit(run: Run, shared: Path, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "copy")
     pull("./shared", "pulled", trust=True)
     more: dict[str, Any] = {"show": False, "overrides": {"train": {"total_steps": 3000}}}
@@ -104,11 +104,11 @@ def test_trusted_it_goes_on_bit_for_bit(run: Run, shared: Path, tmp_path: Path) 
     assert all((one[name] == other[name]).all() for name in one)
 
 
-def test_untrusted_it_goes_on_without_states_of_environments(run: Run, shared: Path) -> None:
+def test_a_pull_without_trust_leaves_out_states_of_environments(run: Run, shared: Path) -> None:
     done = pull("./shared")
     latest = done.run.latest()
     assert latest is not None
-    assert [Path(name).name for name in done.left] == ["environments.safetensors"]
+    assert [Path(name).name for name in done.skipped] == ["environments.safetensors"]
     assert "environments" not in load_checkpoint(latest).tensors
     trusted = pull("./shared", "trusted", trust=True).run.latest()
     assert trusted is not None
@@ -130,7 +130,7 @@ def test_an_agent_from_a_folder(run: Run, shared: Path) -> None:
     action, value, _ = policy.act(observation)
     same = load_policy(run).act(observation)
     assert (action, value) == same[:2]
-    with pytest.raises(UsageError, match="group: given 'others'"):
+    with pytest.raises(UsageError, match="group: expected one of .*; got 'others'"):
         agent.load(group="others")
     assert [path.name for path in Path().iterdir()] == ["shared"]
 
@@ -149,8 +149,8 @@ def test_the_best_checkpoint(run: Run, tmp_path: Path) -> None:
     assert pull(tmp_path / "shared", tmp_path / "pulled").run.latest() is not None
 
 
-def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
-    """An environment that draws nothing, and that no name leads to."""
+def test_a_push_reports_what_cannot_be_shown(tmp_path: Path) -> None:
+    """The environment is a callable and cannot be rendered."""
     folder = {"folder": tmp_path / "runs", "name": "own"}
     small: dict[str, Any] = {"train": {"total_steps": 200}, "vec": {"num_envs": 4}}
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     assert done.score is not None
     assert "training" in done.score.source
     done = push_to_hub(made, tmp_path / "shared", env=make_env, episodes=1)
-    assert [note.partition(":")[0] for note in done.notes] == ["no film"]
+    assert [note.partition(":")[0] for note in done.notes] == ["no video"]
     assert done.score is not None
     assert "played for this card" in done.score.source
     with pytest.raises(UsageError, match="trained on something to call"):
@@ -174,7 +174,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     assert fugu.from_hub(tmp_path / "shared", env=make_env).evaluate(1).returns
 
 
-def test_a_league_takes_its_opponents_along(tmp_path: Path) -> None:
+def test_a_league_is_shared_with_its_opponents(tmp_path: Path) -> None:
     result = train(
         "connect4",
         league={"enabled": True, "snapshot_every": 300},
@@ -215,7 +215,7 @@ def test_a_push_replaces_a_run_and_nothing_else(
     assert [path.name for path in Path("home").iterdir()] == ["thesis.tex"]
 
 
-def test_a_push_that_is_broken_off_leaves_nothing_to_pull(
+def test_an_interrupted_push_leaves_nothing_to_pull(
     run: Run, older: Run, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put: list[Path] = []
@@ -236,22 +236,22 @@ def test_a_push_that_is_broken_off_leaves_nothing_to_pull(
         pull("./shared")
 
 
-def test_wrong_places_and_names(run: Run, shared: Path) -> None:
-    with pytest.raises(UsageError, match="into: given 'shared', which exists"):
+def test_invalid_folders_and_runs(run: Run, shared: Path) -> None:
+    with pytest.raises(UsageError, match="into: expected a new folder; got 'shared'"):
         pull("./shared", "shared")
-    with pytest.raises(UsageError, match="folder: given './none'"):
+    with pytest.raises(UsageError, match="folder: './none' does not exist"):
         pull("./none")
-    with pytest.raises(UsageError, match="revision: given with the folder"):
+    with pytest.raises(UsageError, match="revision: ./shared is a folder"):
         pull("./shared", revision="main")
-    with pytest.raises(UsageError, match="private: given with the folder"):
+    with pytest.raises(UsageError, match="private: ./shared is a folder"):
         push_to_hub(run, "./shared", private=True)
-    with pytest.raises(UsageError, match="episodes: given -1"):
+    with pytest.raises(UsageError, match="episodes: expected .*; got -1"):
         push_to_hub(run, "./new", episodes=-1)
     Path("file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         push_to_hub(run, "./file/below", episodes=0, video=False)
-    with pytest.raises(UsageError, match="cannot be made"):
+    with pytest.raises(UsageError, match="cannot be created"):
         pull("./shared", "file/below")
     empty = Run.create("runs", name="empty", env="cartpole")
-    with pytest.raises(UsageError, match="no whole checkpoint"):
+    with pytest.raises(UsageError, match="no complete checkpoint"):
         push_to_hub(empty, "./new")

@@ -1,4 +1,4 @@
-"""A push for which there is no room leaves what was shared before."""
+"""A push to a full disk keeps the run that was shared before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_older_run_stays(
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", refuse)
-        with pytest.raises(DiskFullError, match="is as it was"):
+        with pytest.raises(DiskFullError, match="is unchanged"):
             push_to_hub(run, shared, episodes=0, video=False)
     assert files(shared) == before
     pull(shared, root=tmp_path / "runs")

@@ -1,4 +1,4 @@
-"""Runs shared through a Hub: the real client against a server on this machine, and its faults."""
+"""Share runs through a Hub: the real client against a local server, with injected faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hub_server import TOKEN, Fault, Hub, set_endpoint
 
 from fugu.core.errors import UsageError
-from fugu.hub import patience
+from fugu.hub import remote
 from fugu.hub.contents import RefusedError
 from fugu.hub.pull import pull
 from fugu.hub.push import Pushed, push_to_hub
@@ -28,24 +28,24 @@ POLICY, SEGMENTS = "policy_0.safetensors", "segments_0.safetensors"
 
 
 def push(run: Run, repo: str = REPO, **options: object) -> Pushed:
-    """A push without what is slow to show."""
+    """Push without an evaluation and a video, which are slow."""
     return push_to_hub(run, repo, episodes=0, video=False, **options)  # type: ignore[arg-type]
 
 
 def content_of(run: Run, name: str) -> bytes:
-    """A file of a run, or of its last checkpoint."""
+    """Return the content of a file of a run or of its last checkpoint."""
     latest = run.latest()
     assert latest is not None
     return next(path for path in (run.folder / name, latest / name) if path.exists()).read_bytes()
 
 
 def at_hub(hub: Hub, name: str, branch: str = "main") -> str:
-    """The full name of the one file that ends so."""
+    """Return the full name of the only file with this ending."""
     (found,) = [each for each in hub.files(REPO, branch) if f"/{each}".endswith(f"/{name}")]
     return found
 
 
-def test_what_is_pushed_is_pulled_and_plays_alike(run: Run, hub: Hub, tmp_path: Path) -> None:
+def test_a_pulled_run_plays_like_the_pushed_one(run: Run, hub: Hub, tmp_path: Path) -> None:
     done = push(run, message="a pole that stands")
     assert done.notes == ()
     assert hub.repos[REPO].messages == ["initial", "a pole that stands"]
@@ -56,7 +56,7 @@ def test_what_is_pushed_is_pulled_and_plays_alike(run: Run, hub: Hub, tmp_path: 
     for name in (POLICY, SEGMENTS, "metrics.jsonl"):
         assert content_of(pulled.run, name) == content_of(run, name)
     origin = json.loads(content_of(pulled.run, "origin.json"))
-    assert origin == {"place": REPO, "commit": pulled.commit}
+    assert origin == {"repository": REPO, "commit": pulled.commit}
     assert pulled.run.status == "pulled"
 
 
@@ -78,7 +78,7 @@ def test_the_token_never_reaches_the_storage(run: Run, hub: Hub, tmp_path: Path)
     ],
 )
 @pytest.mark.parametrize("body", [b'{"error": "busy"}', b"<html>Bad gateway</html>"])
-def test_what_the_client_does_not_repeat_is_repeated(
+def test_requests_that_the_client_does_not_retry_are_retried(
     request_: str, body: bytes, run: Run, hub: Hub
 ) -> None:
     hub.faults = [Fault(request_, times=3, body=body)]
@@ -87,8 +87,8 @@ def test_what_the_client_does_not_repeat_is_repeated(
     assert at_hub(hub, POLICY, "dev")
 
 
-def test_uploads_survive_a_server_that_is_busy_first(run: Run, hub: Hub) -> None:
-    """The client repeats these itself, after a second at first."""
+def test_uploads_survive_a_busy_server(run: Run, hub: Hub) -> None:
+    """The client retries these itself, at first after a second."""
     hub.faults = [Fault("preupload"), Fault("PUT /storage/", times=2), Fault("objects/batch")]
     push(run)
     assert hub.count("PUT /storage/") == 6 + 2
@@ -96,7 +96,7 @@ def test_uploads_survive_a_server_that_is_busy_first(run: Run, hub: Hub) -> None
 
 
 @pytest.mark.parametrize("part_bytes", [0, 4096])
-def test_an_upload_that_is_cut_in_the_middle_is_repeated(
+def test_an_interrupted_upload_is_retried(
     part_bytes: int, run: Run, hub: Hub, tmp_path: Path
 ) -> None:
     hub.part_bytes = part_bytes
@@ -107,9 +107,9 @@ def test_an_upload_that_is_cut_in_the_middle_is_repeated(
     pull(REPO, tmp_path / "mine")
 
 
-def test_a_push_made_again_sends_only_what_is_missing(run: Run, hub: Hub) -> None:
-    hub.faults = [Fault("POST /api/models/ann/pole/commit", times=patience.TRIES)]
-    with pytest.raises(HubError, match="answered 503, several times.*not sent again"):
+def test_a_repeated_push_sends_only_what_is_missing(run: Run, hub: Hub) -> None:
+    hub.faults = [Fault("POST /api/models/ann/pole/commit", times=1 + len(remote.PAUSES))]
+    with pytest.raises(HubError, match="503.*not sent again"):
         push(run)
     assert list(hub.files(REPO)) == [".gitattributes"]
     stored = hub.count("PUT /storage/")
@@ -119,14 +119,14 @@ def test_a_push_made_again_sends_only_what_is_missing(run: Run, hub: Hub) -> Non
     assert hub.count("PUT /storage/") == stored
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_twice(run: Run, older: Run, hub: Hub) -> None:
-    push(older)  # so that there is something to delete, which cannot be done twice either
+def test_a_commit_whose_response_was_lost_is_not_made_twice(run: Run, older: Run, hub: Hub) -> None:
+    push(older)  # so that there are files to delete, which fails the second time
     hub.faults = [Fault("POST /api/models/ann/pole/commit", kind="lost")]
-    push(run, message="anew")
-    assert hub.repos[REPO].messages.count("anew") == 1
+    push(run, message="again")
+    assert hub.repos[REPO].messages.count("again") == 1
 
 
-def test_a_newer_push_leaves_nothing_of_the_older(run: Run, hub: Hub) -> None:
+def test_a_push_replaces_the_run_of_an_earlier_push(run: Run, hub: Hub) -> None:
     push(run)
     main = hub.files(REPO)
     older = {
@@ -137,11 +137,11 @@ def test_a_newer_push_leaves_nothing_of_the_older(run: Run, hub: Hub) -> None:
     assert set(hub.files(REPO)) == {*main, "LICENSE"}
 
 
-def test_a_repository_of_something_else_is_not_touched(run: Run, hub: Hub) -> None:
+def test_a_repository_of_something_else_is_left_alone(run: Run, hub: Hub) -> None:
     push(run)
     hub.commit(REPO, "main", {"pytorch_model.bin": b"x"})
     before = len(hub.repos[REPO].messages)
-    with pytest.raises(RefusedError, match=r"pytorch_model\.bin.*may hold code.*Nothing was"):
+    with pytest.raises(RefusedError, match=r"pytorch_model\.bin.*pickles.*Nothing was"):
         push(run)
     assert len(hub.repos[REPO].messages) == before
 
@@ -159,7 +159,7 @@ def test_private_repositories(
     hub.repos[REPO].private = True
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
-    with pytest.raises(HubError, match="no such repository, or somebody without a token"):
+    with pytest.raises(HubError, match="Repository Not Found.*HF_TOKEN"):
         pull(REPO, tmp_path / "other")
 
 
@@ -172,7 +172,7 @@ def test_revisions(run: Run, older: Run, hub: Hub, tmp_path: Path) -> None:
         pulled = pull(REPO, tmp_path / revision, revision=revision)
         assert pulled.commit == branches.get(revision, revision)
         assert content_of(pulled.run, POLICY) == content_of(pushed, POLICY)
-    with pytest.raises(HubError, match="given the revision 'none', which it does not have"):
+    with pytest.raises(HubError, match="Revision Not Found.*none"):
         pull(REPO, tmp_path / "none", revision="none")
 
 
@@ -195,9 +195,7 @@ def test_a_pull_keeps_to_the_commit_it_began_with(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_downloads_survive_a_server_that_is_busy_first(
-    status: int, run: Run, hub: Hub, tmp_path: Path
-) -> None:
+def test_downloads_survive_a_busy_server(status: int, run: Run, hub: Hub, tmp_path: Path) -> None:
     push(run)
     hub.faults = [
         Fault("GET /api/models", times=2, status=status, headers={"Retry-After": "0"}),
@@ -207,11 +205,29 @@ def test_downloads_survive_a_server_that_is_busy_first(
     assert not any(fault.times for fault in hub.faults)
 
 
+@pytest.mark.parametrize("header", [("Retry-After", "100000"), ("RateLimit", '"api";r=0;t=100000')])
+@pytest.mark.parametrize("request_", ["GET /storage", "POST /api/repos/create"])
+def test_no_server_asks_for_a_long_pause(
+    request_: str,
+    header: tuple[str, str],
+    run: Run,
+    hub: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client itself would pause for a day, before it downloads again."""
+    monkeypatch.setattr(remote, "LONGEST_PAUSE", 0)
+    hub.faults = [Fault(request_, status=429, headers=dict([header]))]
+    push(run)
+    assert pull(REPO, tmp_path / "mine").run.latest() is not None
+    assert not any(fault.times for fault in hub.faults)
+
+
 @pytest.mark.parametrize("kind", ["cut", "end"])
-def test_a_download_that_breaks_off_is_repeated(
+def test_an_interrupted_download_is_retried(
     kind: str, run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From where it was, unless the connection was torn: of that the client does not go on."""
+    """The client continues where it ended, but begins again after a reset of the connection."""
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1024)  # of 10 MB
     push(run)
     oid = hashlib.sha256(content_of(run, SEGMENTS)).hexdigest()
@@ -222,9 +238,7 @@ def test_a_download_that_breaks_off_is_repeated(
     assert content_of(pulled, SEGMENTS) == content_of(run, SEGMENTS)
 
 
-def test_what_was_downloaded_before_is_not_downloaded_again(
-    run: Run, hub: Hub, tmp_path: Path
-) -> None:
+def test_downloaded_files_are_cached(run: Run, hub: Hub, tmp_path: Path) -> None:
     push(run)
     hub.faults = [Fault("GET /storage", status=404), Fault("GET /storage", status=404)]
     with pytest.raises(HubError):
@@ -241,13 +255,13 @@ def test_a_file_that_was_changed_is_refused_by_name(
     name: str, run: Run, hub: Hub, tmp_path: Path
 ) -> None:
     push(run)
-    place = name if name in hub.files(REPO) else at_hub(hub, name)
-    changed = bytearray(hub.files(REPO)[place])
+    file = name if name in hub.files(REPO) else at_hub(hub, name)
+    changed = bytearray(hub.files(REPO)[file])
     changed[-2] ^= 1
-    hub.commit(REPO, "main", {place: bytes(changed)})
+    hub.commit(REPO, "main", {file: bytes(changed)})
     with pytest.raises(RefusedError, match="SHA-256") as caught:
         pull(REPO, tmp_path / "mine")
-    assert (caught.value.place, caught.value.file) == (REPO, place)
+    assert (caught.value.repository, caught.value.file) == (REPO, file)
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
@@ -256,7 +270,7 @@ def test_a_pickle_on_the_hub_is_refused_and_not_downloaded(
 ) -> None:
     push(run)
     hub.commit(REPO, "main", {"policy.pkl": b"cos\nsystem\n(S'true'\ntR."})
-    with pytest.raises(RefusedError, match=r"policy\.pkl: it may hold code"):
+    with pytest.raises(RefusedError, match=r"policy\.pkl: .*pickles"):
         pull(REPO, tmp_path / "mine")
     assert not hub.count("resolve")
 
@@ -280,44 +294,42 @@ def test_a_repository_that_is_too_large_is_refused_and_not_downloaded(
 ) -> None:
     push(run)
     total = sum(map(len, hub.files(REPO).values()))
-    with pytest.raises(RefusedError, match="bytes in all; allowed: 60,000"):
+    with pytest.raises(RefusedError, match="at most 60,000 bytes in total"):
         pull(REPO, tmp_path / "mine", max_bytes=60_000)
-    with pytest.raises(RefusedError, match=r"curve\.png: given .*allowed: 40,000"):
+    with pytest.raises(RefusedError, match=r"curve\.png: expected at most 40,000"):
         pull(REPO, tmp_path / "mine", max_bytes=40_000)
     assert not hub.count("resolve")
     pull(REPO, tmp_path / "mine", max_bytes=total)
 
 
-# ------------------------------------------------------------------ no way to the Hub
+# ------------------------------------------------------------------ failures
 
 
-def test_a_wrong_token_is_said_before_anything_is_played(
+def test_a_wrong_token_is_reported_before_anything_is_played(
     run: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    with pytest.raises(
-        HubError, match=r"hub ann/pole: the Hub refuses the token \(401\).*HF_TOKEN"
-    ):
+    with pytest.raises(HubError, match=r"hub ann/pole: .*401.*HF_TOKEN"):
         push_to_hub(run, REPO)
     assert not hub.repos
     push(run, token=TOKEN)
 
 
-def test_no_token_at_all(
+def test_a_missing_token(
     run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
-    with pytest.raises(HubError, match="refuses somebody without a token.*hf auth login"):
+    with pytest.raises(HubError, match="401.*hf auth login"):
         push(run)
 
 
-def test_a_repository_that_is_not_there(run: Run, hub: Hub, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match="hub ann/none: there is no such repository"):
+def test_a_missing_repository(run: Run, hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(HubError, match="hub ann/none: .*Repository Not Found"):
         pull("ann/none", tmp_path / "mine")
 
 
-def test_nobody_answers(
+def test_an_unreachable_hub(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as free:
@@ -332,18 +344,18 @@ def test_nobody_answers(
         caplog.clear()
         with pytest.raises(HubError, match=rf"{endpoint} cannot be reached.*needs no network"):
             call()
-        told = [entry for entry in caplog.records if entry.name == "fugu.hub"]
-        assert len(told) == patience.TRIES - 1
-        assert all(entry.levelno == logging.WARNING for entry in told)
+        logged = [entry for entry in caplog.records if entry.name == "fugu.hub"]
+        assert len(logged) == len(remote.PAUSES)
+        assert all(entry.levelno == logging.WARNING for entry in logged)
     assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.parametrize("request_", ["POST /api/repos/create", "GET /api/models", "commit/main"])
-def test_a_server_that_says_nothing_is_not_waited_for(
+def test_a_silent_server_times_out(
     request_: str, run: Run, older: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client itself would wait for ever."""
-    monkeypatch.setattr(patience, "SILENCE", dict.fromkeys(patience.SILENCE, 0.2))
+    """The client itself would wait forever."""
+    monkeypatch.setattr(remote, "TIMEOUTS", dict.fromkeys(remote.TIMEOUTS, 0.2))
     hub.faults = [Fault(request_, kind="silent")]
     push(run)
     hub.faults = [Fault(request_, kind="silent", times=100)]
@@ -351,7 +363,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(
         push(older)
 
 
-def test_the_callers_own_http_client_is_used_and_given_back(run: Run, hub: Hub) -> None:
+def test_the_http_client_of_the_caller_is_used_and_restored(run: Run, hub: Hub) -> None:
     library = pytest.importorskip("huggingface_hub.utils._http")
     before, made = library._GLOBAL_CLIENT_FACTORY, []
 
@@ -368,23 +380,23 @@ def test_the_callers_own_http_client_is_used_and_given_back(run: Run, hub: Hub) 
         library.set_client_factory(before)
 
 
-def test_offline_mode_is_told(
+def test_offline_mode_is_reported(
     run: Run, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(HubError, match="unset the `HF_HUB_OFFLINE`"):
         pull(REPO, tmp_path / "mine")
     assert not hub.count("models")
 
 
 @pytest.mark.parametrize("given", ["pole", "a/b/c", "ann/", "ann/po le", "ann/..", ""])
-def test_what_is_no_place(given: str, run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="repo: given"):
+def test_invalid_repositories(given: str, run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="repo: expected user/name"):
         push(run, given)
-    with pytest.raises(UsageError, match="repo: given"):
+    with pytest.raises(UsageError, match="repo: expected user/name"):
         pull(given, tmp_path / "mine")
 
 
 def test_names_that_only_the_hub_refuses(run: Run, hub: Hub) -> None:
-    with pytest.raises(UsageError, match="repo: given 'ann/a--b'"):
+    with pytest.raises(UsageError, match="repo: .*'ann/a--b'"):
         push(run, "ann/a--b")

@@ -1,4 +1,4 @@
-"""Runs that are not taken from a folder: changed, strange or broken files, and code of others."""
+"""Runs that a pull refuses: changed, unknown or broken files, and code of strangers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 import fugu
 from fugu.cli.main import main
 from fugu.hub.contents import CHECKSUMS, RefusedError, dump_checksums
-from fugu.hub.places import FolderPlace
 from fugu.hub.pull import pull
+from fugu.hub.repositories import FolderRepository
 
 pytestmark = pytest.mark.timeout(200)
 
 
 def sign(folder: Path) -> None:
-    """Make the checksums what they are, as somebody would who means harm."""
-    files = {name: folder / name for name in FolderPlace(folder).sizes() if name != CHECKSUMS}
+    """Write checksums that fit, as an attacker would."""
+    files = {name: folder / name for name in FolderRepository(folder).sizes() if name != CHECKSUMS}
     (folder / CHECKSUMS).write_bytes(dump_checksums(files))
 
 
@@ -94,7 +94,7 @@ def test_a_file_that_no_run_has_is_refused(name: str, shared: Path) -> None:
     (shared / name).parent.mkdir(parents=True, exist_ok=True)
     (shared / name).write_bytes(b"x")
     sign(shared)
-    with pytest.raises(RefusedError, match="no run of fugu has|may hold code") as caught:
+    with pytest.raises(RefusedError, match="no run of fugu has") as caught:
         pull("./shared")
     assert caught.value.file == Path(os.path.normpath(name)).as_posix()
 
@@ -105,7 +105,7 @@ def test_a_file_that_no_run_has_is_refused(name: str, shared: Path) -> None:
 def test_checksums_that_name_something_else_lead_nowhere(name: str, shared: Path) -> None:
     sums = json.loads((shared / CHECKSUMS).read_text())
     (shared / CHECKSUMS).write_text(json.dumps({**sums, name: "0" * 64}))
-    with pytest.raises(RefusedError, match="names it, but it is missing") as caught:
+    with pytest.raises(RefusedError, match="lists it, but it is missing") as caught:
         pull("./shared")
     assert caught.value.file == name
 
@@ -116,21 +116,23 @@ def test_broken_json_is_refused(name: str, text: str, shared: Path) -> None:
     (shared / name).write_text(text)
     if name != CHECKSUMS:
         sign(shared)
-    with pytest.raises(RefusedError, match="it is no JSON|it holds no object") as caught:
+    with pytest.raises(
+        RefusedError, match="it is not valid JSON|it is not a JSON object"
+    ) as caught:
         pull("./shared")
     assert caught.value.file == name
 
 
 @pytest.mark.parametrize("value", [1, "00", "z" * 64, None])
-def test_what_is_no_checksum_is_refused(value: Any, shared: Path) -> None:
+def test_an_invalid_checksum_is_refused(value: Any, shared: Path) -> None:
     sums = json.loads((shared / CHECKSUMS).read_text())
     (shared / CHECKSUMS).write_text(json.dumps({**sums, "run.json": value}))
-    with pytest.raises(RefusedError, match="'run.json' has no SHA-256 there"):
+    with pytest.raises(RefusedError, match="SHA-256"):
         pull("./shared")
 
 
 @pytest.mark.parametrize("kind", ["link", "folder link", "pipe"])
-def test_what_is_no_file_is_refused(kind: str, shared: Path, tmp_path: Path) -> None:
+def test_links_and_devices_are_refused(kind: str, shared: Path, tmp_path: Path) -> None:
     path = shared / ("league" if kind == "folder link" else "metrics.jsonl")
     if path.exists():
         path.rename(tmp_path / "real")
@@ -156,13 +158,13 @@ def test_a_pickle_under_another_name_is_refused(shared: Path) -> None:
     own = json.loads((path.parent / CHECKSUMS).read_text())
     assert path.name in own
     sign(shared)
-    with pytest.raises(RefusedError, match="it is no safetensors file") as caught:
+    with pytest.raises(RefusedError, match="it is not a safetensors file") as caught:
         pull("./shared")
     assert caught.value.file.endswith("policy_0.safetensors")
     assert not Path("harmed").exists()
 
 
-def test_a_checkpoint_that_is_not_whole_is_refused(shared: Path) -> None:
+def test_an_incomplete_checkpoint_is_refused(shared: Path) -> None:
     (path,) = shared.rglob("state.json")
     path.write_text(path.read_text() + "\n")
     sign(shared)  # and not the checkpoint's own
@@ -173,24 +175,24 @@ def test_a_checkpoint_that_is_not_whole_is_refused(shared: Path) -> None:
 def test_a_file_larger_than_its_kind_is_refused(shared: Path) -> None:
     with (shared / "config.json").open("ab") as file:
         file.truncate((1 << 20) + 1)
-    with pytest.raises(RefusedError, match=r"config\.json: given 1,048,577 bytes"):
+    with pytest.raises(RefusedError, match=r"config\.json: expected .*; got 1,048,577"):
         pull("./shared")
 
 
 def test_an_agent_is_not_refused_for_what_it_does_not_need(shared: Path) -> None:
-    with pytest.raises(RefusedError, match="bytes in all; allowed: 30,000|given .* bytes"):
+    with pytest.raises(RefusedError, match="expected at most 30,000 bytes"):
         pull("./shared", max_bytes=30_000)
     assert fugu.from_hub("./shared", max_bytes=30_000).policies
 
 
 def test_too_many_files_are_refused(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fugu.hub.contents.MOST_FILES", 5)
-    with pytest.raises(RefusedError, match="files; allowed: 5"):
+    monkeypatch.setattr("fugu.hub.contents.MAX_FILES", 5)
+    with pytest.raises(RefusedError, match="at most 5 files"):
         pull("./shared")
 
 
 @pytest.mark.parametrize("missing", ["run.json", "config.json", "checkpoints", CHECKSUMS])
-def test_half_a_run_is_refused(missing: str, shared: Path) -> None:
+def test_an_incomplete_run_is_refused(missing: str, shared: Path) -> None:
     path = shared / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     if missing != CHECKSUMS:
@@ -204,7 +206,7 @@ def test_half_a_run_is_refused(missing: str, shared: Path) -> None:
 
 @pytest.fixture
 def factory(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module that leaves a mark where it is imported, and a run that names it."""
+    """A module that creates a file when it is imported, and a run that names it."""
     code = "open('imported', 'w').close()\nimport gymnasium\n\n"
     code += "def make(): return gymnasium.make('CartPole-v1')\n"
     Path("strange_module.py").write_text(code)
@@ -240,7 +242,7 @@ def test_environments_that_are_programs_are_refused(env: Any, shared: Path) -> N
 
 
 @pytest.mark.parametrize("env", ["classic_control:CartPole-v1", "minigrid:Empty-5x5-v0"])
-def test_what_training_calls_a_plain_gymnasium_id_is_taken(env: str, shared: Path) -> None:
+def test_a_recipe_of_a_gymnasium_id_is_accepted(env: str, shared: Path) -> None:
     change_config(shared, env=env)
     assert pull("./shared").run.config["env"] == env
 
@@ -265,8 +267,8 @@ def test_a_recipe_that_takes_functions_or_is_unknown_is_refused(env: str, shared
     ],
     ids=str,
 )
-def test_settings_for_each_machine_to_say_are_refused(changes: Any, shared: Path) -> None:
+def test_settings_of_one_machine_are_refused(changes: Any, shared: Path) -> None:
     change_config(shared, **changes)
     for trust in (False, True):
-        with pytest.raises(RefusedError, match=r"config\.json: given"):
+        with pytest.raises(RefusedError, match=r"config\.json: expected|cannot be shared"):
             pull("./shared", trust=trust)

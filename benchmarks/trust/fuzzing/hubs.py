@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,24 +37,20 @@ NAMES = (
 )  # fmt: skip
 
 
-class Lying:
-    """A place whose listing says anything."""
+class LyingRepository:
+    """A repository whose listing is arbitrary."""
 
     name, commit = "stranger/run", "0" * 40
 
     def __init__(self, files: Files, folder: Path, sizes: Mapping[str, int]) -> None:
         self._folder, self._files, self._sizes = folder, files, sizes
 
-    def session(self) -> AbstractContextManager[None]:
-        """Nothing is needed."""
-        return nullcontext()
-
     def sizes(self) -> dict[str, int]:
-        """As the listing says."""
+        """Return the sizes of the listing."""
         return dict(self._sizes)
 
     def fetch(self, name: str) -> Path:
-        """The content, in a cache of its own, as of huggingface_hub."""
+        """Return a file with the content, in a cache as that of huggingface_hub."""
         place = self._folder / hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
         content = self._files.get(name, b"")
         place.write_bytes(content if isinstance(content, bytes) else b"")
@@ -123,8 +119,10 @@ class Hubs:
         else:
             files = {name: bytes.fromhex(text) for name, text in given.more["files"].items()}
             (arena.out / "cache").mkdir()
-            place = Lying(files, arena.out / "cache", given.more["sizes"])
-            with mock.patch.object(pulling, "find_place", return_value=place):
+            repository = LyingRepository(files, arena.out / "cache", given.more["sizes"])
+            with mock.patch.object(
+                pulling, "open_repository", return_value=nullcontext(repository)
+            ):
                 pulled = pulling.pull("stranger/run", arena.out / "run", trust=trust)
         run = pulled.run
         _ = run.env, run.created, run.status, run.latest(), run.facts

@@ -1,8 +1,7 @@
-"""`fugu hub`: runs shared through the Hugging Face Hub, or through a folder."""
+"""`fugu hub`: share runs through the Hugging Face Hub or a folder."""
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,32 +15,33 @@ _STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 
 @dataclass(frozen=True)
 class Push:
-    """Share a run: a checkpoint, its settings and metrics, a card, its curve and a film.
+    """Share a run: a checkpoint, settings, metrics, a model card, the learning curve and a video.
 
-    A token comes from HF_TOKEN or `hf auth login`. Made again, a push that failed goes on.
+    The token comes from HF_TOKEN or `hf auth login`. After a failure, push again: only what is
+    missing is sent.
     """
 
     name: Annotated[str, tyro.conf.arg(metavar="RUN")]
-    """The run: its name, the beginning of it, its folder, or latest."""
+    """The run: its name, the beginning of its name, its folder, or latest."""
     repo: Annotated[str, tyro.conf.arg(metavar="USER/NAME|./FOLDER")]
     """A repository of the Hub, or a folder, which needs no network."""
     private: bool = False
-    """Make the repository private, if it is new."""
+    """Make the repository private if it is new."""
     revision: str | None = None
-    """The branch to push to, which is made if it is new."""
+    """The branch to push to, which is created if it is new; the main branch if not given."""
     best: bool = False
-    """Share the best checkpoint and not the last."""
+    """Share the best checkpoint instead of the last one."""
     episodes: int = 20
-    """Episodes to play for the card; 0: it says what training told."""
+    """Episodes to play for the card; with 0 it reports the returns of the training."""
     no_video: bool = False
-    """Do not film the policy."""
+    """Do not record a video of the policy."""
     message: str = ""
-    """Of the commit."""
+    """The commit message; the run's name and steps if not given."""
     runs: Path = Path("runs")
-    """Where runs are."""
+    """The folder of all runs."""
 
     def run(self) -> int:
-        """Push; 0 if it is there."""
+        """Push the run and return the exit status."""
         from fugu.hub.push import push_to_hub
 
         done = push_to_hub(
@@ -64,32 +64,33 @@ class Push:
 
 @dataclass(frozen=True)
 class Pull:
-    """Make a run of a shared one, verified, for fugu eval, play, train --init-from and resume.
+    """Download and verify a shared run, for fugu eval, play, train --init-from and resume.
 
-    Nothing of it is run. Without --trust, environments that are programs are refused, and states of
-    environments are left out, so that a resumed run begins new episodes.
+    No code of it is executed. Without --trust, an environment that is a program is refused, and
+    states of environments are left out, so that a resumed run begins new episodes.
     """
 
     repo: Annotated[str, tyro.conf.arg(metavar="USER/NAME|./FOLDER")]
     """A repository of the Hub, or a folder."""
     into: Path | None = None
-    """The folder to make; its name in the folder of runs if not given."""
+    """The run folder to create; the name of the repository in the folder of all runs if not
+    given."""
     revision: str | None = None
-    """A branch, tag or commit."""
+    """A branch, tag or commit; the main branch if not given."""
     trust: bool = False
-    """You know who made it: take a Python factory or a native library as its environment, which
-    runs when you play or train it, and the states of environments."""
+    """Trust the run, if you know who made it: accept states of environments, and a Python factory
+    or a native library as its environment, which is executed when you play or train it."""
     max_gb: float = 16.0
     """The most to download, in GB."""
     runs: Path = Path("runs")
-    """Where runs are."""
+    """The folder of all runs."""
 
     def run(self) -> int:
-        """Pull; 0 if there is a run."""
+        """Pull the run and return the exit status."""
         from fugu.hub.pull import pull
 
         if not self.max_gb > 0:
-            raise UsageError(f"max-gb: given {self.max_gb}; allowed: a number above 0.")
+            raise UsageError(f"max-gb: expected a number above 0; got {self.max_gb}.")
         done = pull(
             self.repo,
             self.into,
@@ -100,39 +101,31 @@ class Pull:
         )
         at = f" at {done.commit[:12]}" if done.commit else ""
         print(f"Pulled: {self.repo}{at} to {done.run.folder}")
-        if done.left:
+        if done.skipped:
             print("Without states of environments: a resume begins new episodes (--trust has them)")
         name = done.run.name if done.run.folder.parent == self.runs else done.run.folder
         print(f"next: fugu eval {name}")
         return 0
 
 
-_COMMANDS: dict[str, Any] = {"push": Push, "pull": Pull}
-
-
 @dataclass(frozen=True)
 class Hub:
-    """Share a run on the Hugging Face Hub or in a folder, or take a shared one."""
+    """Share a run on the Hugging Face Hub or in a folder, or download a shared run."""
 
     action: Annotated[Literal["push", "pull"], tyro.conf.Positional]
-    """fugu hub ACTION --help tells more."""
+    """What to do; fugu hub ACTION --help describes it."""
 
     @classmethod
     def parse(cls, args: list[str]) -> Any:
-        """The command of the group that `args` describe."""
-        name = args[0] if args else ""
-        if name in ("", "-h", "--help"):
-            print("Runs shared through the Hugging Face Hub, or through a folder:")
-            print("  fugu hub push RUN user/name   share a run; ./folder needs no network")
-            print("  fugu hub pull user/name       take one, verified")
-            raise SystemExit(0 if name else 2)
-        if name not in _COMMANDS:
-            (nearest,) = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.0)
-            raise UsageError(
-                f"hub: given {name!r}; nearest: {nearest!r}; allowed: {', '.join(_COMMANDS)}."
-            )
-        return tyro.cli(_COMMANDS[name], prog=f"fugu hub {name}", args=args[1:], config=_STYLE)
+        """Return the command of the group that `args` describe."""
+        return tyro.extras.subcommand_cli_from_dict(
+            {"push": Push, "pull": Pull},
+            prog="fugu hub",
+            description=cls.__doc__,
+            args=args,
+            config=_STYLE,
+        )
 
     def run(self) -> int:
-        """Never called: `parse` gives the group's own commands."""
+        """Raise; `parse` returns the commands of the group instead."""
         raise NotImplementedError("run() -> int")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -155,37 +154,26 @@ class ZooPull:
         return 0
 
 
-_COMMANDS: dict[str, Any] = {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull}
-
-
 @dataclass(frozen=True)
 class Zoo:
     """List, watch, evaluate or copy the trained policies that come with fugu."""
 
     action: Annotated[Literal["list", "play", "eval", "pull"], tyro.conf.Positional]
-    """What to do; fugu zoo ACTION --help tells more."""
+    """What to do; fugu zoo ACTION --help describes it."""
 
     @classmethod
     def parse(cls, args: list[str]) -> Any:
         """Return the command of the group that `args` describe."""
-        name = args[0] if args else ""
-        if name in ("", "-h", "--help"):
-            print("Trained policies that come with fugu:")
-            print("  fugu zoo list        show their environments, scores, steps and sizes")
-            print("  fugu zoo play NAME   watch one, or write a GIF with --out FILE.gif")
-            print("  fugu zoo eval NAME   evaluate one")
-            print("  fugu zoo pull NAME   copy one into a run folder")
-            raise SystemExit(0 if name else 2)
-        if name not in _COMMANDS:
-            (nearest,) = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.0)
-            expected = ", ".join(map(repr, _COMMANDS))
-            raise UsageError(
-                f"zoo: expected one of {expected}; got {name!r}. Did you mean {nearest!r}?"
-            )
-        return tyro.cli(_COMMANDS[name], prog=f"fugu zoo {name}", args=args[1:], config=_STYLE)
+        return tyro.extras.subcommand_cli_from_dict(
+            {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull},
+            prog="fugu zoo",
+            description=cls.__doc__,
+            args=args,
+            config=_STYLE,
+        )
 
     def run(self) -> int:
-        """Never called: `parse` returns the group's own commands."""
+        """Raise; `parse` returns the commands of the group instead."""
         raise NotImplementedError("run() -> int")
 
 

@@ -1,1 +1,1 @@
-"""Runs shared through the Hugging Face Hub, or through a folder."""
+"""Share runs through the Hugging Face Hub or a folder."""

@@ -1,4 +1,4 @@
-"""`from_hub`: the policies of a shared run, ready to act."""
+"""`from_hub`: load the policies of a shared run, ready to act."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 from fugu.algos.algorithm import PolicyFactory
 from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
+from fugu.envs.contract import AgentGroup
 from fugu.export.engines import make_engine
 from fugu.export.player import LoadedPolicy
-from fugu.hub.contents import MOST_BYTES
-from fugu.hub.places import find_place
+from fugu.hub.contents import MAX_BYTES
 from fugu.hub.pull import fetch
+from fugu.hub.repositories import open_repository
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.run import Run
 from fugu.training.evaluate import (
@@ -24,56 +25,59 @@ from fugu.training.evaluate import (
     MAX_EPISODE_STEPS,
     Evaluation,
     Players,
-    load_policies,
+    engine_of,
+    load_groups,
     play,
 )
 from fugu.training.inputs import RunInputs
 from fugu.vector import Vector, make
-from fugu.vector.recording import record
 
-# What it takes to act: nothing of the optimiser, of experience or of environments.
+# What it takes to act: no optimizer, no experience, no states of environments.
 _NEEDED = re.compile(r"config\.json|run\.json|checkpoints/.*/(policy_\d+\.safetensors|\w+\.json)")
 
 
 @dataclass(frozen=True)
 class Agent:
-    """Policies that act, and the settings they were trained with.
+    """Trained policies, and the settings they were trained with.
 
     Attributes:
-        config: Settings of the run.
-        policies: One for each group of agents.
-        inputs: What settings cannot say.
+        config: The settings of the run.
+        groups: The groups of agents of its environment.
+        policies: One policy for each group.
+        inputs: What settings cannot describe, such as an environment that the caller provides.
     """
 
     config: Config
+    groups: list[AgentGroup]
     policies: list[Policy]
     inputs: RunInputs
 
     def make(self, num_envs: int = 1, **options: Any) -> Vector:
-        """Copies of the environment it was trained on; options are those of `fugu.make`."""
-        given = {"env_kwargs": self.config.env_kwargs, **self.config.train.emulation, **options}
+        """Make copies of the environment it was trained on; options are those of `fugu.make`."""
+        given = {**self.config.env_options, **options}
         return make(self.inputs.env_of(self.config.env), num_envs, **given)
 
     def players(self, vec: Vector, *, greedy: bool = True, seed: int = 0) -> Players:
-        """Something to call with a batch for the actions that `vec.send` takes."""
-        return Players(self.policies, vec, seed, greedy=greedy)
+        """Return a callable that maps each batch of a vector to the actions for `vec.send`."""
+        engine = engine_of(self.config)
+        return Players(self.policies, vec, seed, greedy=greedy, engine=engine)
 
     def load(
         self, engine: str = "torch", *, group: str | None = None, seed: int = 0
     ) -> LoadedPolicy:
-        """A policy behind `act(observation, state)`, as `fugu.export.load` gives one.
+        """Return a policy with `act(observation, state)`, as `fugu.export.load` does.
 
         Args:
-            engine: What runs it, such as torch, onnx or native.
-            group: Which agents' policy, if there are several.
-            seed: Of the policy's own generator.
+            engine: The inference backend, such as torch, onnx or native.
+            group: The group of agents; needed if there are several.
+            seed: Seed of the policy's own generator.
         """
-        with self.make(1, backend="serial") as vec:
-            names = [each.name for each in vec.groups]
-            if group not in (names if len(names) > 1 else [None, *names]):
-                raise UsageError(f"group: given {group!r}; allowed: {', '.join(names)}.")
-            index = names.index(group) if group is not None else 0
-            layout = vec.groups[index].observation_layout
+        names = [each.name for each in self.groups]
+        if group not in (names if len(names) > 1 else [None, *names]):
+            expected = ", ".join(map(repr, names))
+            raise UsageError(f"group: expected one of {expected}; got {group!r}.")
+        index = names.index(group) if group is not None else 0
+        layout = self.groups[index].observation_layout
         return LoadedPolicy(make_engine(engine, self.policies[index], layout), engine, seed)
 
     def evaluate(
@@ -92,29 +96,16 @@ class Agent:
                 episodes,
                 greedy=greedy,
                 seed=seed,
+                engine=engine_of(self.config),
                 max_episode_steps=max_episode_steps,
             )
 
-    def film(self, out: Path, *, steps: int, height: int | None = None, seed: int = 0) -> Path:
-        """A video or a GIF of how it plays."""
-        with self.make(1, backend="serial") as vec:
-            players = self.players(vec, seed=seed)
-        return record(
-            self.inputs.env_of(self.config.env),
-            out,
-            policy=players,
-            steps=steps,
-            height=height,
-            seed=seed,
-            env_kwargs=self.config.env_kwargs,
-        )
-
 
 def load_agent(run: Run, checkpoint: Path | None = None, inputs: RunInputs | None = None) -> Agent:
-    """The agent of a run, from a checkpoint or its last one."""
+    """Return the agent of a run, from a checkpoint or from its last one."""
     inputs = inputs or RunInputs()
-    config, policies = load_policies(run, checkpoint, inputs)
-    return Agent(config, policies, inputs)
+    config, found = load_groups(run, checkpoint, inputs)
+    return Agent(config, [group for group, _ in found], [policy for _, policy in found], inputs)
 
 
 def from_hub(
@@ -124,30 +115,36 @@ def from_hub(
     trust: bool = False,
     env: Callable[..., Any] | None = None,
     policy_factory: PolicyFactory | None = None,
-    max_bytes: int = MOST_BYTES,
+    max_bytes: int = MAX_BYTES,
     token: str | None = None,
 ) -> Agent:
-    """The policies of a shared run, verified, without its experience.
+    """Download and verify the policies of a shared run, without optimizer and experience.
 
     Args:
-        repo: `user/name` of the Hub, or a folder that starts with `./`, `../`, `~` or `/`.
+        repo: `user/name` on the Hub, or a folder that starts with `./`, `../`, `~` or `/`.
         revision: A branch, tag or commit.
-        trust: Take all settings of the run: an environment that is a Python factory or a native
+        trust: Accept all settings of the run: an environment that is a Python factory or a native
             library, which is then imported and called, and any arguments of it.
-        env: What the run was trained on, to use instead of what it names.
-        policy_factory: As of `fugu.train`, if it was given there.
-        max_bytes: The most that may be downloaded.
-        token: Of the Hub; by default that of `HF_TOKEN` or `hf auth login`.
+        env: The environment to use instead of the one that the run names.
+        policy_factory: The `policy_factory` that `fugu.train` was given, if any.
+        max_bytes: The most bytes to download.
+        token: A token of the Hub; that of `HF_TOKEN` or `hf auth login` if not given.
+
+    Raises:
+        RefusedError: A file is missing, changed, too large or not allowed; it names the file.
+        HubError: The Hub cannot be reached, or denies a request.
     """
-    place = find_place(repo, revision, token)
     inputs = RunInputs(env, policy_factory or make_policy, trust=trust)
-    with tempfile.TemporaryDirectory(prefix="fugu-hub-") as folder:
+    with (
+        open_repository(repo, revision, token) as repository,
+        tempfile.TemporaryDirectory(prefix="fugu-hub-") as folder,
+    ):
         fetch(
-            place,
+            repository,
             Path(folder),
-            wanted=lambda name: bool(_NEEDED.fullmatch(name)),
+            wanted=_NEEDED.fullmatch,
             trust=trust,
-            given=env is not None,
-            most=max_bytes,
+            max_bytes=max_bytes,
+            env_given=env is not None,
         )
         return load_agent(Run(folder), inputs=inputs)

@@ -1,142 +1,141 @@
-"""The card of a shared run: what people and the Hub read about it."""
+"""The model card of a shared run, and the score that it reports."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fugu.hub.contents import CURVE, VIDEO
-from fugu.hub.exhibits import Score
+import numpy as np
+
+from fugu.hub.contents import CURVE, GIF, VIDEO
 from fugu.store import values
 from fugu.track.text import duration
 
-TASK = "reinforcement-learning"
+_TASK = "reinforcement-learning"
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a card tells.
+class Score:
+    """Mean return of episodes.
 
     Attributes:
-        place: Where the run is shared: user/name, or a folder's path.
-        run: Its name.
-        config: Its settings.
-        steps: Agent steps of the checkpoint.
-        seconds: Of the training.
-        libraries: The versions it was trained with.
-        score: How well it plays; None if nobody knows.
-        files: The names of all files.
+        mean: Their mean return.
+        deviation: The standard deviation, of episodes or of the means of updates.
+        episodes: The number of episodes.
+        source: How they were played, in words.
     """
 
-    place: str
-    run: str
-    config: Mapping[str, Any]
-    steps: int
-    seconds: float
-    libraries: Mapping[str, str]
-    score: Score | None
-    files: frozenset[str]
+    mean: float
+    deviation: float
+    episodes: int
+    source: str
 
-    @property
-    def env(self) -> str:
-        """What it was trained on."""
-        return str(self.config.get("env") or "an environment of its own")
-
-    @property
-    def algo(self) -> str:
-        """What it was trained with."""
-        return str(self.config.get("algo", "ppo"))
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} +/- {self.deviation:.2f}"
 
 
-def write_card(facts: Facts) -> str:
-    """The card as Markdown, with its metadata as YAML at the top."""
-    return "\n".join(["---", *_metadata(facts), "---", "", *_body(facts), ""])
+def training_score(state: Mapping[str, Any]) -> Score | None:
+    """Return the score of the last episodes before a checkpoint; None if no episode ended."""
+    if not state.get("recent"):
+        return None
+    counts, totals = np.array(state["recent"], np.float64).T  # episodes, and the sum of returns
+    means = totals / counts
+    mean = float(np.average(means, weights=counts))
+    deviation = float(np.sqrt(np.average((means - mean) ** 2, weights=counts)))
+    source = "the last episodes of training; the deviation is that of the means of updates"
+    return Score(mean, deviation, int(counts.sum()), source)
 
 
-def _metadata(facts: Facts) -> Iterator[str]:
-    """The metadata by hand: a text as JSON is the same text in YAML."""
-    yield "library_name: fugu"
-    yield f"pipeline_tag: {TASK}"
-    yield "tags:"
-    for tag in dict.fromkeys([TASK, "deep-reinforcement-learning", "fugu", facts.algo, facts.env]):
-        yield f"- {_text(tag)}"
-    yield "model-index:"
-    yield f"- name: {_text(facts.algo)}"
-    if facts.score is None:
-        yield "  results: []"
-        return
-    yield "  results:"
-    yield f"  - task: {{type: {TASK}, name: {TASK}}}"
-    yield f"    dataset: {{name: {_text(facts.env)}, type: {_text(facts.env)}}}"
-    yield "    metrics:"
-    yield "    - type: mean_reward"
-    yield "      name: mean_reward"
-    yield f"      value: {_text(str(facts.score))}"
-    yield "      verified: false"
+def write_card(
+    repository: str,
+    run: str,
+    config: Mapping[str, Any],
+    *,
+    steps: int,
+    seconds: float,
+    libraries: Mapping[str, str],
+    score: Score | None,
+    files: Collection[str],
+) -> str:
+    """Return the card of a run as Markdown that begins with metadata."""
+    env, algo = str(config.get("env") or "a custom environment"), str(config.get("algo", "ppo"))
+    name = repository.rstrip("/").rpartition("/")[2]
+    result, media = "", ""
+    if score is not None:
+        result = f"\n**Mean return {score}** over {score.episodes} episodes ({score.source}).\n"
+    if VIDEO in files:
+        link = f'<a href="{VIDEO}">{VIDEO}</a>'  # for readers that show no videos
+        media += f'\n<video src="{VIDEO}" controls autoplay loop muted>{link}</video>\n'
+    for picture, caption in ((GIF, "the policy at play"), (CURVE, "learning curve")):
+        media += f"\n![{caption}]({picture})\n" if picture in files else ""
+    versions = "\n".join(f"| {library} | {version} |" for library, version in libraries.items())
+    return f"""\
+---
+{_metadata(env, algo, score)}
+---
+
+# {algo} on {env}
+
+A policy for `{env}`, trained with {algo} by fugu.
+{result}{media}
+## Use it
+
+```python
+import fugu
+
+agent = fugu.from_hub({json.dumps(repository, ensure_ascii=False)})
+print(agent.evaluate(episodes=10).to_dict())
+```
+
+```sh
+pip install "fugu-rl[train,hub]"
+fugu hub pull {repository}                     # creates runs/{name}
+fugu eval {name}; fugu play {name}
+fugu train {env} --init-from {name}   # start from its policy
+fugu resume {name} --train.total-steps {2 * steps}   # continue the training
+```
+
+## Training
+
+| | |
+|---|---|
+| run | `{run}` |
+| agent steps | {steps:,} |
+| time | {duration(seconds)} |
+| seed | {config.get("seed", 0)} |
+{versions}
+
+<details><summary>Settings</summary>
+
+```json
+{values.dump(config).decode().rstrip()}
+```
+
+</details>
+
+Weights are safetensors, and `checksums.json` has the SHA-256 of every file of the run;
+`fugu hub pull` verifies them and runs no code.
+"""
 
 
-def _body(facts: Facts) -> Iterator[str]:
-    yield f"# {facts.algo} on {facts.env}"
-    yield ""
-    yield f"A policy for `{facts.env}`, trained with {facts.algo} by fugu."
-    if facts.score is not None:
-        yield ""
-        yield f"**Mean return {facts.score}** over {facts.score.episodes} episodes"
-        yield f"({facts.score.source})."
-    replays = sorted(name for name in facts.files if name.startswith("replay."))
-    for name in replays:
-        yield ""
-        if name == VIDEO:
-            link = f'<a href="{name}">{name}</a>'  # for readers that show no videos
-            yield f'<video src="{name}" controls autoplay loop muted>{link}</video>'
-        else:
-            yield f"![how it plays]({name})"
-    if CURVE in facts.files:
-        yield ""
-        yield f"![learning curve]({CURVE})"
-    yield from _usage(facts)
-    yield from _training(facts)
-
-
-def _usage(facts: Facts) -> Iterator[str]:
-    place, name = facts.place, facts.place.rstrip("/").rpartition("/")[2]
-    yield "\n## Use it\n"
-    yield "```python"
-    yield "import fugu"
-    yield ""
-    yield f"agent = fugu.from_hub({_text(place)})"
-    yield "print(agent.evaluate(episodes=10).to_dict())"
-    yield "```\n"
-    yield "```sh"
-    yield 'pip install "fugu-rl[train,hub]"'
-    yield f"fugu hub pull {place}                     # becomes runs/{name}"
-    yield f"fugu eval {name}; fugu play {name}"
-    yield f"fugu train {facts.env} --init-from {name}   # begin with its policy"
-    yield f"fugu resume {name} --train.total-steps {2 * facts.steps}   # train it further"
-    yield "```"
-
-
-def _training(facts: Facts) -> Iterator[str]:
-    yield "\n## Training\n"
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| run | `{facts.run}` |"
-    yield f"| agent steps | {facts.steps:,} |"
-    yield f"| time | {duration(facts.seconds)} |"
-    yield f"| seed | {facts.config.get('seed', 0)} |"
-    for name, version in facts.libraries.items():
-        yield f"| {name} | {version} |"
-    yield ""
-    yield "<details><summary>Settings</summary>\n"
-    yield "```json"
-    yield values.dump(facts.config).decode().rstrip()
-    yield "```\n"
-    yield "</details>\n"
-    yield "Weights are safetensors, and `checksums.json` has the SHA-256 of every file of the run;"
-    yield "`fugu hub pull` verifies them and runs no code."
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _metadata(env: str, algo: str, score: Score | None) -> str:
+    """Return what the Hub shows and searches, as JSON, which is YAML too."""
+    results = []
+    if score is not None:
+        metric = {"type": "mean_reward", "name": "mean_reward", "value": str(score)}
+        results = [
+            {
+                "task": {"type": _TASK, "name": _TASK},
+                "dataset": {"type": env, "name": env},
+                "metrics": [{**metric, "verified": False}],
+            }
+        ]
+    metadata = {
+        "library_name": "fugu",
+        "pipeline_tag": _TASK,
+        "tags": list(dict.fromkeys([_TASK, "deep-reinforcement-learning", "fugu", algo, env])),
+        "model-index": [{"name": algo, "results": results}],
+    }
+    return json.dumps(metadata, indent=2, ensure_ascii=False)

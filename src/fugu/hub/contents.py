@@ -1,4 +1,4 @@
-"""What a shared run is: the files it may have, how large they may be, and their checksums."""
+"""The files and settings that a shared run may contain: names, size limits and checksums."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fugu.store import values
 CARD, CHECKSUMS, CONFIG, RUN = "README.md", "checksums.json", "config.json", "run.json"
 METRICS, EVALUATION, CURVE = "metrics.jsonl", "evaluation.json", "curve.png"
 VIDEO, GIF = "replay.mp4", "replay.gif"
-# What people write themselves, or the Hub does: it is neither verified nor taken.
-BESIDE = (CARD, "LICENSE", "LICENSE.md", "LICENSE.txt", ".gitattributes")
-MOST_FILES = 10_000
-MOST_BYTES = 16 << 30
+# People or the Hub write these files: they are neither verified nor pulled, and a push keeps them.
+UNVERIFIED = (CARD, "LICENSE", "LICENSE.md", "LICENSE.txt", ".gitattributes")
+MAX_FILES = 10_000
+MAX_BYTES = 16 << 30
 
-_FOLDER = r"(checkpoints|league)/step_\d{1,18}/"
-_KINDS = {  # how large a file of that name may be
+_CHECKPOINT = r"(checkpoints|league)/step_\d{1,18}/"
+_MAX_SIZES = {  # pattern of names: bytes
     re.escape(CHECKSUMS): 4 << 20,
     re.escape(CONFIG): 1 << 20,
     re.escape(RUN): 1 << 20,
@@ -28,130 +28,141 @@ _KINDS = {  # how large a file of that name may be
     re.escape(METRICS): 2 << 30,
     re.escape(CURVE): 64 << 20,
     r"replay\.(mp4|gif)": 256 << 20,
-    rf"{_FOLDER}(state|checksums)\.json": 256 << 20,
-    rf"{_FOLDER}\w[\w.-]*\.safetensors": MOST_BYTES,
+    rf"{_CHECKPOINT}(state|checksums)\.json": 256 << 20,
+    rf"{_CHECKPOINT}\w[\w.-]*\.safetensors": MAX_BYTES,
 }
-_PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".npy", ".npz", ".dill")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_CHUNK = 1 << 20
+# Paths, addresses and accounts of one machine: a push leaves them out, a pull refuses them.
+_LOCAL_SETTINGS = {
+    "run": ("folder", "name", "record_data", "trajectories", "tensorboard", "wandb"),
+    "vec": ("ray_address", "ray_cpus", "ray_resources", "ray_timeout"),
+    "league": ("database",),
+    "train": ("data", "reward_model"),
+}
 
 
 class RefusedError(FuguError, RuntimeError):
-    """A shared run that is not what it should be.
+    """A shared run has a file that is missing, changed, too large or not allowed.
 
     Attributes:
-        place: Where it is.
-        file: The file at fault.
+        repository: The repository or folder that holds the run.
+        file: The name of the file at fault.
+        reason: What is wrong with it.
     """
 
-    def __init__(self, place: str, file: str, reason: str) -> None:
-        self.place, self.file, self.reason = place, file, reason
-        super().__init__(f"{place}: {file}: {reason}. Nothing was written.")
+    def __init__(self, repository: str, file: str, reason: str) -> None:
+        self.repository, self.file, self.reason = repository, file, reason
+        super().__init__(f"{repository}: {file}: {reason}. Nothing was written.")
 
     def __reduce__(self) -> tuple[type[RefusedError], tuple[str, str, str]]:
-        return type(self), (self.place, self.file, self.reason)
+        return type(self), (self.repository, self.file, self.reason)
 
 
-def most_bytes_of(name: str) -> int | None:
-    """How large a file may be; None if no run has one of that name.
+def max_size(name: str) -> int | None:
+    """Return the most bytes that a file of this name may have; None if no run has such a file.
 
-    >>> most_bytes_of("checkpoints/step_000000100/policy_0.safetensors") == MOST_BYTES
+    >>> max_size("checkpoints/step_000000100/policy_0.safetensors") == MAX_BYTES
     True
-    >>> most_bytes_of("../config.json"), most_bytes_of("policy.pkl")
+    >>> max_size("../config.json"), max_size("policy.pkl")
     (None, None)
     """
-    for pattern, most in _KINDS.items():
-        if re.fullmatch(pattern, name, re.ASCII):
-            return most
-    return None
+    matches = (size for key, size in _MAX_SIZES.items() if re.fullmatch(key, name, re.ASCII))
+    return next(matches, None)
 
 
-def check_names(place: str, names: Iterable[str]) -> None:
-    """Raise RefusedError for a file that no run has."""
+def check_names(repository: str, names: Iterable[str]) -> None:
+    """Raise RefusedError for the first file that no run has."""
     for name in names:
-        if name in BESIDE or most_bytes_of(name) is not None:
-            continue
-        reason = "no run of fugu has such a file"
-        if name.lower().endswith(_PICKLED):
-            reason = "it may hold code, which is never loaded; weights are safetensors"
-        raise RefusedError(place, name, reason)
+        if name not in UNVERIFIED and max_size(name) is None:
+            reason = "no run of fugu has such a file; pickles and programs are never loaded"
+            raise RefusedError(repository, name, reason)
 
 
-def check_sizes(place: str, sizes: Mapping[str, int], most: int) -> None:
-    """Raise RefusedError if a file, or all of them, are larger than they may be."""
-    if len(sizes) > MOST_FILES:
-        raise RefusedError(place, "the listing", f"{len(sizes)} files; allowed: {MOST_FILES}")
+def check_sizes(repository: str, sizes: Mapping[str, int], max_bytes: int) -> None:
+    """Raise RefusedError if a file, or all files together, are larger than allowed."""
+    if len(sizes) > MAX_FILES:
+        reason = f"expected at most {MAX_FILES:,} files; got {len(sizes):,}"
+        raise RefusedError(repository, "the listing", reason)
     for name, size in sizes.items():
-        limit = min(most_bytes_of(name) or most, most)
-        if size > limit:
-            raise RefusedError(place, name, f"given {size:,} bytes; allowed: {limit:,}")
+        limit = min(max_size(name) or max_bytes, max_bytes)
+        if not 0 <= size <= limit:
+            reason = f"expected at most {limit:,} bytes; got {size:,}"
+            raise RefusedError(repository, name, reason)
     total = sum(sizes.values())
-    if total > most:
-        reason = f"given {total:,} bytes in all; allowed: {most:,} (--max-gb sets it)"
-        raise RefusedError(place, "the listing", reason)
-
-
-def verified(names: Iterable[str]) -> set[str]:
-    """Those of some files that have a checksum."""
-    return {name for name in names if name not in BESIDE} - {CHECKSUMS}
+    if total > max_bytes:
+        reason = f"expected at most {max_bytes:,} bytes in total; got {total:,} (--max-gb sets it)"
+        raise RefusedError(repository, "the listing", reason)
 
 
 def dump_checksums(files: Mapping[str, Path]) -> bytes:
-    """The file of checksums of all others that are verified."""
-    return values.dump({name: sha256_of(files[name]) for name in sorted(verified(files))})
+    """Return the content of `checksums.json` for these files, by name."""
+    return values.dump({name: sha256_of(files[name]) for name in sorted(_verified(files))})
 
 
-def load_checksums(place: str, text: bytes, names: Iterable[str]) -> dict[str, str]:
-    """Checksums by name, of exactly those files that are to be verified.
+def load_checksums(repository: str, text: bytes, names: Iterable[str]) -> dict[str, Any]:
+    """Return the checksums in the text of `checksums.json`, by name.
 
     Raises:
-        RefusedError: A file has no checksum, or a checksum no file.
+        RefusedError: One of the files has no checksum, or a checksum has no file.
     """
-    sums = load_object(place, CHECKSUMS, text)
-    for name, value in sums.items():
-        if not isinstance(value, str) or not _SHA256.fullmatch(value):
-            raise RefusedError(place, CHECKSUMS, f"{name!r} has no SHA-256 there")
-    expected = verified(names)
-    for name in sorted(expected - sums.keys()):
-        raise RefusedError(place, name, f"{CHECKSUMS} does not name it")
-    for name in sorted(sums.keys() - expected):
-        raise RefusedError(place, name, f"{CHECKSUMS} names it, but it is missing")
-    return sums
+    checksums = load_object(repository, CHECKSUMS, text)
+    for name in sorted(_verified(names) ^ checksums.keys()):
+        problem = "lists it, but it is missing" if name in checksums else "does not list it"
+        raise RefusedError(repository, name, f"{CHECKSUMS} {problem}")
+    return checksums
 
 
-def load_object(place: str, name: str, text: bytes) -> dict[str, Any]:
-    """What a file of JSON holds; RefusedError if that is no object."""
+def load_object(repository: str, name: str, text: bytes) -> dict[str, Any]:
+    """Return the object that a JSON file holds, or raise RefusedError."""
     try:
         found = values.load(text)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(place, name, f"it is no JSON: {error}") from None
+        raise RefusedError(repository, name, f"it is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise RefusedError(place, name, "it holds no object")
+        raise RefusedError(repository, name, "it is not a JSON object")
     return found
 
 
-def check_safetensors(place: str, name: str, path: Path) -> None:
-    """Raise RefusedError for a file that says it holds tensors but does not."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = file.read(1) if length <= path.stat().st_size - 8 else b""
-    if header != b"{":
-        raise RefusedError(place, name, "it is no safetensors file")
-
-
 def sha256_of(path: Path) -> str:
-    """The checksum of a file."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def copy_checked(source: Path, target: Path, size: int) -> str:
-    """Copy a file of that size and give its checksum; a longer one is cut, and has another."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    digest, left = hashlib.sha256(), size + 1
-    with source.open("rb") as file, target.open("wb") as out:
-        while chunk := file.read(min(_CHUNK, left)):
-            digest.update(chunk)
-            out.write(chunk)
-            left -= len(chunk)
-    return digest.hexdigest()
+def shared_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that concern one machine only.
+
+    >>> shared_config({"seed": 1, "run": {"name": "a", "keep": 3}})
+    {'seed': 1, 'run': {'keep': 3}}
+    """
+    return {
+        section: {
+            key: inner
+            for key, inner in value.items()
+            if key not in _LOCAL_SETTINGS.get(section, ())
+        }
+        if isinstance(value, Mapping)
+        else value
+        for section, value in config.items()
+    }
+
+
+def check_config(repository: str, config: Mapping[str, Any]) -> None:
+    """Raise RefusedError for a setting that concerns one machine only."""
+    for section, value in config.items():
+        if _plain(section) != section:  # a second spelling would hide it from other checks
+            reason = f"expected the section {_plain(section)!r}; got {section!r}"
+            raise RefusedError(repository, CONFIG, reason)
+        for key in value if isinstance(value, Mapping) else ():
+            if _plain(key) in _LOCAL_SETTINGS.get(section, ()):
+                reason = f"{section}.{key} is a setting of one machine and cannot be shared"
+                raise RefusedError(repository, CONFIG, reason)
+
+
+def _plain(key: str) -> str:
+    """Return a setting's name in the spelling of `read_config`."""
+    return key.replace("-", "_").rstrip("_")
+
+
+def _verified(names: Iterable[str]) -> set[str]:
+    """Return the names of the files that have a checksum."""
+    return set(names) - {*UNVERIFIED, CHECKSUMS}

@@ -1,7 +1,8 @@
-"""`push_to_hub`: a run, with all that shows what it is, for others to take."""
+"""`push_to_hub`: share a run, with a model card that shows how well it plays."""
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,33 +10,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fugu.algos.algorithm import PolicyFactory
 from fugu.core.errors import FuguError, UsageError
-from fugu.hub.card import Facts, write_card
-from fugu.hub.contents import CARD, CHECKSUMS, CONFIG, EVALUATION, METRICS, RUN, dump_checksums
-from fugu.hub.exhibits import Score, draw_curve, film, score_of_training
-from fugu.hub.places import find_place
-from fugu.hub.settings import shared_config
+from fugu.hub.card import Score, training_score, write_card
+from fugu.hub.contents import (
+    CARD,
+    CHECKSUMS,
+    CONFIG,
+    CURVE,
+    EVALUATION,
+    GIF,
+    METRICS,
+    RUN,
+    VIDEO,
+    check_names,
+    dump_checksums,
+    shared_config,
+)
+from fugu.hub.repositories import open_repository
 from fugu.store import values
 from fugu.store.checkpoint import STATE, read_state, replaced, verify_checkpoint
 from fugu.store.run import Run
+from fugu.track.curves import read_curve
 from fugu.track.jsonl import read_metrics
+from fugu.track.picture import draw_curves
 
 if TYPE_CHECKING:
-    from fugu.hub.agent import Agent
+    from fugu.algos.algorithm import PolicyFactory
 
 EPISODES = 20
-SEED = 0  # of evaluation and film
+SEED = 0  # of the evaluation and the video
+VIDEO_STEPS, VIDEO_HEIGHT = 400, 360
+METRIC = "episode_return"
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What came of a push.
+    """Result of a push.
 
     Attributes:
-        url: Where the run is now.
-        score: What its card says of how well it plays; None if nobody knows.
-        files: What there is now.
+        url: The address of the shared run.
+        score: The mean return that its card reports; None if it is unknown.
+        files: The names of all files.
         notes: What could not be shown, and why.
     """
 
@@ -60,156 +75,177 @@ def push_to_hub(
     policy_factory: PolicyFactory | None = None,
     token: str | None = None,
 ) -> Pushed:
-    """Share a run: one checkpoint, its settings and metrics, a card, its curve and a film.
+    """Share a run: one checkpoint, settings, metrics, a model card, the curve and a video.
 
-    What was shared there before is replaced. Uploads that break off are repeated, and a push that
-    failed goes on where it was when it is made again.
+    The run that was shared there before is replaced. Interrupted uploads are retried, and a push
+    that is repeated after a failure sends only what is missing.
 
     Args:
-        run: Its name, its folder, or "latest".
-        repo: `user/name` of the Hub, or a folder that starts with `./`, `../`, `~` or `/`.
-        private: Make the repository private, if it is new.
-        revision: The branch to push to, which is made if it is new; the main one if not given.
-        best: Share the best checkpoint and not the last.
-        episodes: Played for the card; 0: it says what training told.
-        video: Whether to film the policy.
-        message: Of the commit.
-        root: Where runs are.
-        env: What the run was trained on, if that was something to call.
-        policy_factory: As of `fugu.train`, if it was given there.
-        token: Of the Hub; by default that of `HF_TOKEN` or `hf auth login`.
+        run: The name or folder of a run, or "latest".
+        repo: `user/name` on the Hub, or a folder that starts with `./`, `../`, `~` or `/`.
+        private: Make the repository private if it is new.
+        revision: The branch to push to, which is created if it is new; the main one if not given.
+        best: Share the best checkpoint instead of the last one.
+        episodes: Episodes to play for the card; with 0 it reports the returns of the training.
+        video: Whether to record a video of the policy.
+        message: The commit message.
+        root: The folder of all runs.
+        env: The environment that the run was trained on, if `fugu.train` was given a callable.
+        policy_factory: The `policy_factory` that `fugu.train` was given, if any.
+        token: A token of the Hub; that of `HF_TOKEN` or `hf auth login` if not given.
 
     Raises:
-        HubError: The Hub cannot be reached, or refuses.
+        RefusedError: The repository holds something other than a run.
+        HubError: The Hub cannot be reached, or denies a request.
     """
     if episodes < 0:
-        raise UsageError(f"episodes: given {episodes}; allowed: 0 or more.")
-    place = find_place(repo, revision, token, private=private)
+        raise UsageError(f"episodes: expected 0 or more; got {episodes}.")
     found = run if isinstance(run, Run) else Run.open(run, root)
-    checkpoint = _checkpoint_of(found, best)
-    with tempfile.TemporaryDirectory(prefix="fugu-hub-") as folder, place.session():
-        place.prepare()
+    checkpoint = _find_checkpoint(found, best)
+    with (
+        open_repository(repo, revision, token, private=private) as repository,
+        tempfile.TemporaryDirectory(prefix="fugu-hub-") as folder,
+    ):
+        repository.prepare()
+        check_names(repository.name, repository.sizes())  # a push deletes nothing but a run
         try:
-            bundle = Bundle(found, checkpoint, Path(folder))
-            bundle.show(episodes, video, env, policy_factory)
-            bundle.finish(place.name)
+            bundle = _Bundle(found, checkpoint, Path(folder))
+            bundle.draw_curve()
+            if episodes or video:
+                bundle.play(episodes, video, env, policy_factory)
+            bundle.describe(repository.name)
         except FileNotFoundError as error:
             raise UsageError(
-                f"run: given {found.name!r}, whose checkpoint went away meanwhile ({error}); "
-                "allowed: one that stays. Push it again."
+                f"run: the checkpoint of {found.name!r} was deleted meanwhile ({error}). "
+                "Push it again."
             ) from error
-        url = place.publish(bundle.files, message or f"{found.name} at {bundle.steps} steps")
+        url = repository.publish(bundle.files, message or f"{found.name} at {bundle.steps} steps")
     return Pushed(url, bundle.score, tuple(sorted(bundle.files)), tuple(bundle.notes))
 
 
-class Bundle:
-    """The files of a run that is to be shared: its own where they are, others in a folder.
+class _Bundle:
+    """The files of a run to share: its own, and generated ones in a temporary folder.
 
     Attributes:
-        files: By the names they get.
-        steps: Of the checkpoint.
-        score: How well it plays; None if nobody knows.
+        files: The files by their names in the repository.
+        steps: Agent steps of the checkpoint.
+        score: Its mean return; None if it is unknown.
         notes: What could not be shown, and why.
     """
 
     def __init__(self, run: Run, checkpoint: Path, folder: Path) -> None:
         self._run, self._checkpoint, self._folder = run, checkpoint, folder
         self._config = shared_config(run.config)
-        self.steps = int(read_state(checkpoint)["step"])
-        self.files = _files_of(checkpoint, f"checkpoints/step_{self.steps:09d}")
-        for member in sorted((run.folder / "league").glob("step_*")):  # its opponents
-            self.files |= _files_of(member, f"league/{member.name}")
-        if run.metrics_path.is_file():  # a copy: the run may go on
+        state = read_state(checkpoint)
+        self.steps = int(state["step"])
+        self.notes: list[str] = []
+        self.files = _checkpoint_files(checkpoint, f"checkpoints/step_{self.steps:09d}")
+        for opponent in sorted((run.folder / "league").glob("step_*")):
+            self.files |= _checkpoint_files(opponent, f"league/{opponent.name}")
+        if run.metrics_path.is_file():  # a copy, since the run may continue
             lines = run.metrics_path.read_bytes()
             self._write(METRICS, lines[: lines.rfind(b"\n") + 1])
         self._write(CONFIG, values.dump(self._config))
         self._write(RUN, values.dump({"env": run.env, "created": run.created}))
-        self.score = score_of_training(run, self.steps)
-        self.notes: list[str] = []
+        self.score: Score | None = None
+        with self._attempting("no score"):
+            self.score = training_score(state)
 
-    def show(
+    def draw_curve(self) -> None:
+        """Draw the learning curve."""
+        with self._attempting("no curve"):
+            self.files[CURVE] = draw_curve(self._run, self._folder / CURVE)
+
+    def play(
         self,
         episodes: int,
         video: bool,
         env: Callable[..., Any] | None,
         policy_factory: PolicyFactory | None,
     ) -> None:
-        """Draw and play it, as far as that is possible here."""
-        with self._noting("no curve"):
-            self._add(draw_curve(self._run, self._folder))
-        if not episodes and not video:
-            return
-        with self._noting("not played"):
+        """Evaluate the policies and record a video, as far as that is possible here."""
+        with self._attempting("not played"):
             from fugu.hub.agent import load_agent
             from fugu.policies.policy import make_policy
             from fugu.training.inputs import RunInputs
+            from fugu.vector.recording import record
 
             inputs = RunInputs(env, policy_factory or make_policy)
             agent = load_agent(self._run, self._checkpoint, inputs)
-            self._perform(agent, episodes, video)
+            with self._attempting("no evaluation"):
+                if episodes:
+                    found = agent.evaluate(episodes, seed=SEED).to_dict()
+                    self._write(EVALUATION, values.dump({**found, "seed": SEED, "greedy": True}))
+                    source = "played for this card with the most probable actions"
+                    numbers = found["mean_return"], found["deviation"], found["episodes"]
+                    self.score = Score(*numbers, source)
+            with self._attempting("no video"):
+                if video:
+                    encoder = all(map(importlib.util.find_spec, ("imageio", "imageio_ffmpeg")))
+                    name = VIDEO if encoder else GIF
+                    with agent.make(1, backend="serial") as vec:
+                        players = agent.players(vec, seed=SEED)
+                    self.files[name] = record(
+                        inputs.env_of(agent.config.env),
+                        self._folder / name,
+                        policy=players,
+                        steps=VIDEO_STEPS,
+                        height=VIDEO_HEIGHT,
+                        seed=SEED,
+                        env_kwargs=agent.config.env_kwargs,
+                    )
 
-    def finish(self, place: str) -> None:
-        """Add what is said of all other files: the card and the checksums."""
-        seconds = 0.0
-        for entry in read_metrics(self._run.metrics_path):
-            if (entry["step"] or 0) <= self.steps:
-                seconds = float(entry.get("seconds") or seconds)
+    def describe(self, repository: str) -> None:
+        """Write the card and the checksums."""
         document = values.load((self._checkpoint / STATE).read_bytes())
-        facts = Facts(
-            place,
+        entries = read_metrics(self._run.metrics_path)
+        until = (entry.get("seconds") for entry in entries if (entry["step"] or 0) <= self.steps)
+        card = write_card(
+            repository,
             self._run.name,
             self._config,
-            self.steps,
-            seconds,
-            document.get("libraries", {}),
-            self.score,
-            frozenset(self.files),
+            steps=self.steps,
+            seconds=max(filter(None, until), default=0.0),
+            libraries=document.get("libraries", {}),
+            score=self.score,
+            files=self.files,
         )
-        self._write(CARD, write_card(facts).encode())
+        self._write(CARD, card.encode())
         self._write(CHECKSUMS, dump_checksums(self.files))
 
-    def _perform(self, agent: Agent, episodes: int, video: bool) -> None:
-        if episodes:
-            with self._noting("no evaluation"):
-                found = agent.evaluate(episodes, seed=SEED).to_dict()
-                self._write(EVALUATION, values.dump({**found, "seed": SEED, "greedy": True}))
-                source = "played for this card, without chance in the actions"
-                numbers = found["mean_return"], found["deviation"], found["episodes"]
-                self.score = Score(*numbers, source)
-        if video:
-            with self._noting("no film"):
-                self._add(film(agent, self._folder, SEED))
-
     @contextmanager
-    def _noting(self, what: str) -> Iterator[None]:
-        """Go on without what cannot be shown, for whatever reason an environment has."""
+    def _attempting(self, problem: str) -> Iterator[None]:
+        """Note an error and continue: an environment may fail in any way."""
         try:
             yield
         except FuguError as error:
-            self.notes.append(f"{what}: {error}")
+            self.notes.append(f"{problem}: {error}")
         except Exception as error:
-            self.notes.append(f"{what}: {type(error).__name__}: {error}")
+            self.notes.append(f"{problem}: {type(error).__name__}: {error}")
 
     def _write(self, name: str, content: bytes) -> None:
         path = self._folder / name
         path.write_bytes(content)
-        self._add(path)
-
-    def _add(self, path: Path) -> None:
-        self.files[path.name] = path
+        self.files[name] = path
 
 
-def _checkpoint_of(run: Run, best: bool) -> Path:
-    """The folder of the checkpoint to share."""
+def draw_curve(run: Run, path: Path) -> Path:
+    """Draw the learning curve of a run."""
+    draw_curves([read_curve(run.metrics_path, METRIC, run.name)], METRIC, path)
+    return path
+
+
+def _find_checkpoint(run: Run, best: bool) -> Path:
+    """Return the folder of the checkpoint to share."""
     found = run.best() if best else run.latest()
     if found is None:
-        missing = "no checkpoint with a score" if best else "no whole checkpoint"
-        raise UsageError(f"run: given {run.name!r}, which has {missing}; allowed: one that has.")
+        missing = "checkpoint with a score" if best else "complete checkpoint"
+        raise UsageError(f"run: {run.name!r} has no {missing}. Train it further, or share another.")
     return found if found.is_dir() else replaced(found)
 
 
-def _files_of(checkpoint: Path, name: str) -> dict[str, Path]:
-    """A checkpoint's files, by the names they get."""
+def _checkpoint_files(checkpoint: Path, name: str) -> dict[str, Path]:
+    """Return the files of a checkpoint by their names in the repository."""
     verify_checkpoint(checkpoint)
     sums: Mapping[str, str] = values.load((checkpoint / CHECKSUMS).read_bytes())
     return {f"{name}/{file}": checkpoint / file for file in [*sums, CHECKSUMS]}

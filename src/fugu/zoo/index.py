@@ -5,27 +5,26 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
-from fugu.hub.contents import most_bytes_of, sha256_of
+from fugu.hub.contents import sha256_of
 from fugu.store import values
+from fugu.store.schema import parse
 
 FOLDER = Path(__file__).parent / "policies"
 """The zoo that is installed with fugu."""
 INDEX = "index.json"
 FORMAT = 1
 _NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_REFUSED = "Nothing was loaded. Reinstall fugu, or restore the folder of the zoo."
+_REMEDY = "Nothing was loaded. Reinstall fugu, or restore the folder of the zoo."
 
 
 class ZooError(FuguError, RuntimeError):
-    """A zoo whose index or files are not what they should be."""
+    """The index or a file of a zoo is missing, changed or broken."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,16 @@ class ZooPolicy:
     files: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class _Index:
+    """The content of an index file."""
+
+    format: int
+    policies: tuple[ZooPolicy, ...]
+
+
 def read_index(folder: Path = FOLDER) -> list[ZooPolicy]:
-    """Return the policies of a zoo, sorted by name.
+    """Return the policies of a zoo.
 
     Raises:
         UsageError: The folder has no index.
@@ -68,28 +75,26 @@ def read_index(folder: Path = FOLDER) -> list[ZooPolicy]:
     """
     path = Path(folder) / INDEX
     try:
-        document = values.load(read_bytes(path, DOCUMENT))
+        index = parse(_Index, values.load(read_bytes(path, DOCUMENT)), "index")
     except FileNotFoundError:
         raise UsageError(
-            f"folder: given {str(folder)!r}, which has no {INDEX}; allowed: the folder of a zoo."
+            f"folder: expected the folder of a zoo; got {str(folder)!r}, which has no {INDEX}."
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ZooError(f"zoo {path}: it is not valid JSON: {error}. {_REFUSED}") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ZooError(f"zoo {path}: expected an object of format {FORMAT}. {_REFUSED}")
-    listed = document.get("policies")
-    if not isinstance(listed, list):
-        raise ZooError(f"zoo {path}: expected a list of policies. {_REFUSED}")
-    found = [_read_policy(path, entry) for entry in listed]
-    return sorted(found, key=lambda policy: policy.name.lower())
+    except (OSError, ValueError, RecursionError, UsageError) as error:
+        raise ZooError(f"zoo {path}: {error} {_REMEDY}") from None
+    if index.format != FORMAT:
+        raise ZooError(f"zoo {path}: expected format {FORMAT}; got {index.format}. {_REMEDY}")
+    for policy in index.policies:
+        if not _NAME.fullmatch(policy.name):  # it must stay inside the folder
+            raise ZooError(f"zoo {path}: {policy.name!r} is not a valid name. {_REMEDY}")
+    return list(index.policies)
 
 
 def write_index(folder: Path, policies: list[ZooPolicy]) -> None:
     """Write the index of a zoo, sorted by name."""
     ordered = sorted(policies, key=lambda policy: policy.name.lower())
-    document = {"format": FORMAT, "policies": [asdict(policy) for policy in ordered]}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / INDEX, values.dump(document))
+    index = _Index(FORMAT, tuple(ordered))
+    write_whole(folder / INDEX, values.dump(asdict(index)))
 
 
 def find_policy(name: str, folder: Path = FOLDER) -> ZooPolicy:
@@ -116,53 +121,28 @@ def find_policy(name: str, folder: Path = FOLDER) -> ZooPolicy:
     )
 
 
+def files_of(folder: Path) -> dict[str, Path]:
+    """Return the files of a policy by their paths below its folder."""
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {path.relative_to(folder).as_posix(): path for path in found}
+
+
 def check_files(policy: ZooPolicy, folder: Path) -> None:
-    """Compare every file of a policy with the index.
+    """Compare the files of a policy with the index.
 
     Raises:
-        ZooError: A file is missing or its checksum differs; it names the file.
+        ZooError: A file is missing, changed or not in the index; it names the file.
     """
     own = Path(folder) / policy.name
-    for file, expected in policy.files.items():
-        path = own / file
-        if path.is_symlink() or not path.is_file():
-            raise ZooError(f"zoo policy {policy.name}: {path} is missing. {_REFUSED}")
-        found = sha256_of(path)
-        if found != expected:
-            raise ZooError(
-                f"zoo policy {policy.name}: checksum mismatch of {path}: expected SHA-256 "
-                f"{expected}, got {found}. {_REFUSED}"
-            )
-    listed = {path.relative_to(own).as_posix() for path in own.rglob("*") if not path.is_dir()}
-    for file in sorted(listed - policy.files.keys()):
-        raise ZooError(f"zoo policy {policy.name}: {own / file} is not in the index. {_REFUSED}")
-
-
-def _read_policy(path: Path, entry: Any) -> ZooPolicy:
-    """Read one entry of an index; names and paths in it must stay inside the zoo's folder."""
-    if not isinstance(entry, dict):
-        raise ZooError(f"zoo {path}: expected an object for every policy. {_REFUSED}")
-    kinds: dict[str, tuple[type, ...]] = {
-        "str": (str,),
-        "int": (int,),
-        "float": (int, float),
-        "Mapping[str, str]": (dict,),
-    }
-    for field in fields(ZooPolicy):
-        value = entry.get(field.name)
-        if not isinstance(value, kinds[str(field.type)]) or isinstance(value, bool):
-            name = entry.get("name")
-            raise ZooError(
-                f"zoo {path}: policy {name!r}: {field.name}: expected {field.type}, got "
-                f"{value!r}. {_REFUSED}"
-            )
-    policy = ZooPolicy(**{field.name: entry[field.name] for field in fields(ZooPolicy)})
-    if not _NAME.fullmatch(policy.name):
-        raise ZooError(f"zoo {path}: {policy.name!r} is not a valid name. {_REFUSED}")
-    for file, checksum in policy.files.items():
-        if most_bytes_of(file) is None or not _SHA256.fullmatch(str(checksum)):
-            raise ZooError(
-                f"zoo {path}: policy {policy.name!r}: {file!r} is not a file of a policy with a "
-                f"SHA-256. {_REFUSED}"
-            )
-    return policy
+    found = files_of(own)
+    for file in sorted({*found, *policy.files}):
+        if file not in found:
+            problem = f"{own / file} is missing"
+        elif file not in policy.files:
+            problem = f"{own / file} is not in the index"
+        elif (checksum := sha256_of(found[file])) != policy.files[file]:
+            problem = f"checksum mismatch of {own / file}: expected SHA-256 {policy.files[file]}, "
+            problem += f"got {checksum}"
+        else:
+            continue
+        raise ZooError(f"zoo policy {policy.name}: {problem}. {_REMEDY}")

@@ -11,15 +11,21 @@ from typing import Any
 
 from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
-from fugu.hub.contents import CHECKSUMS, CONFIG, RUN, dump_checksums, sha256_of
-from fugu.hub.settings import shared_config
+from fugu.hub.contents import (
+    CHECKSUMS,
+    CONFIG,
+    RUN,
+    dump_checksums,
+    sha256_of,
+    shared_config,
+)
 from fugu.store import values
 from fugu.store.checkpoint import POLICY_ONLY, load_checkpoint, save_checkpoint
 from fugu.store.run import Run
 from fugu.training.untrusted import check_settings
-from fugu.zoo.index import INDEX, ZooPolicy, read_index, write_index
+from fugu.zoo.index import INDEX, ZooPolicy, files_of, read_index, write_index
 
-MOST_BYTES = 1 << 20  # size of a policy in the zoo
+MAX_BYTES = 1 << 20  # of all files of a policy
 
 
 def name_of(env: str) -> str:
@@ -49,7 +55,7 @@ def save_policy(run: Run, folder: Path) -> Path:
     save_checkpoint(Run(folder).checkpoint_path(step), tensors=weights, state=kept, signed=False)
     (folder / CONFIG).write_bytes(values.dump(config))
     (folder / RUN).write_bytes(values.dump({"env": run.env, "created": run.created}))
-    (folder / CHECKSUMS).write_bytes(dump_checksums(_files_of(folder)))
+    (folder / CHECKSUMS).write_bytes(dump_checksums(files_of(folder)))
     return folder
 
 
@@ -60,7 +66,6 @@ def publish(
     evaluation: Mapping[str, Any],
     *,
     note: str = "",
-    most_bytes: int = MOST_BYTES,
 ) -> ZooPolicy:
     """Copy a policy that `save_policy` wrote into a zoo, in place of an older one of that name.
 
@@ -68,16 +73,15 @@ def publish(
         source: The folder that `save_policy` wrote.
         folder: The folder of the zoo; it is created if it does not exist.
         name: The name of the policy in the zoo.
-        evaluation: What `Evaluation.to_dict` returned for it.
+        evaluation: The result of its evaluation, as `Evaluation.to_dict` returns it.
         note: How the policy was chosen.
-        most_bytes: The size that all files together may have.
     """
-    files = _files_of(source)
+    files = files_of(source)
     size = sum(path.stat().st_size for path in files.values())
-    if size > most_bytes:
+    if size > MAX_BYTES:
         raise UsageError(
-            f"policy: {name} has {size:,} bytes; allowed: {most_bytes:,}. Share it by fugu hub "
-            "push instead."
+            f"policy: expected at most {MAX_BYTES:,} bytes; {name} has {size:,}. Share it with "
+            "fugu hub push instead."
         )
     config = Run(source).config
     (checkpoint,) = Run(source).checkpoints()
@@ -102,9 +106,3 @@ def publish(
         (Path(fresh) / name).rename(folder / name)
     write_index(folder, [other for other in others if other.name != name] + [policy])
     return policy
-
-
-def _files_of(folder: Path) -> dict[str, Path]:
-    """Return the files of a policy by their paths below its folder."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path for path in found}
