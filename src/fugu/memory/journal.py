@@ -10,11 +10,12 @@ import random
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.core.records import RecordWriter
 
@@ -160,25 +161,17 @@ class Report:
     """The last failure; empty if there was none since the last success."""
 
 
-class Sender:
-    """Sends rows in a background thread, which never keeps the process alive.
+class Sender(Closing):
+    """Base class that sends rows in a background thread, which never keeps the process alive.
 
     Args:
         journal: The queue of rows on disk.
-        send: A function that delivers rows or raises: RefusedError for rows that can never be
-            accepted, any other error for a new attempt.
         batch_rows: The largest number of rows in a batch.
         batch_seconds: How long a batch waits for more rows.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        send: Callable[[Sequence[Row]], None],
-        batch_rows: int,
-        batch_seconds: float,
-    ) -> None:
-        self._journal, self._send = journal, send
+    def __init__(self, journal: Journal, batch_rows: int, batch_seconds: float) -> None:
+        self._journal = journal
         self._batch_rows, self._batch_seconds = batch_rows, batch_seconds
         self._size = batch_rows  # of the next batch: smaller after a failure
         self._lock = threading.Condition()  # of the journal and of what follows
@@ -188,14 +181,17 @@ class Sender:
         self._thread = threading.Thread(target=self._run, daemon=True, name="fugu-memory-sender")
         self._thread.start()
 
-    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows to the journal, to be sent later."""
+    def _send(self, rows: Sequence[Row]) -> None:
+        """Send rows; raise RefusedError if they can never be accepted, or any other error."""
+        raise NotImplementedError("_send(rows) -> None")
+
+    def _append(self, rows: Sequence[Row]) -> None:
         with self._lock:
             self._journal.append(rows)
             self._lock.notify_all()
 
-    def flush(self, seconds: float) -> bool:
-        """Send without waiting for more rows; return whether all rows were sent in that time."""
+    def flush(self, seconds: float = 30.0) -> bool:
+        """Send the rows that wait now; return whether all were sent in that time."""
         with self._lock:
             self._flushing = True
             self._lock.notify_all()
@@ -208,8 +204,8 @@ class Sender:
             unsent, folder = len(self._journal), self._journal.folder
             return Report(self._sent, unsent, self._refused, folder, self._problem)
 
-    def close(self, seconds: float) -> Report:
-        """Send rows for that time at most, and leave the others to the next process."""
+    def close(self, seconds: float = 10.0) -> Report:
+        """Send rows for that time at most; the others stay in the journal."""
         with self._lock:
             self._closing = True
             self._lock.notify_all()
@@ -259,7 +255,6 @@ class Sender:
         except RefusedError as error:
             refused = error
         with self._lock:
-            self._failures, self._problem = 0, ""
             if refused is None:
                 self._journal.acknowledge(entries[-1][0])
                 self._sent += len(entries)
@@ -270,6 +265,7 @@ class Sender:
                     self._journal.refuse(entries[0], str(refused))
                     self._refused += 1
                 self._size = max(1, len(entries) // 2)
+            self._failures, self._problem = 0, ""
             self._lock.notify_all()
 
     def _pause(self, error: Exception) -> None:

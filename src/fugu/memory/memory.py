@@ -89,8 +89,6 @@ class Memory:
             raise UsageError(
                 f"dimensions: expected at least 0 and at most {MAX_DIMENSIONS}; got {dimensions}."
             )
-        if approximate_above < 0:
-            raise UsageError(f"approximate_above: expected at least 0; got {approximate_above}.")
         self.embedder = HashedNgrams() if embedder == "default" else embedder
         self.dimensions = dimensions if self.embedder is None else self.embedder.dimensions
         if self.embedder is not None and dimensions not in (0, self.dimensions):
@@ -316,7 +314,7 @@ class Memory:
     def _by_vector(self, queries: Floats, wheres: Sequence[Where], k: int) -> list[Answer]:
         size, cosine = len(self._items), self.metric == "cosine"
         vectors, lengths = self._vectors[:size], self._columns["length"][:size]
-        allowed = self._allowed(wheres, placed=True)
+        allowed = [self._mask(where, placed=True) for where in wheres]
         if len(self) > self.approximate_above and graphs_installed():
             if self._graph is None:
                 self._graph = Graph(self.dimensions, cosine)
@@ -332,16 +330,12 @@ class Memory:
                 self._words.add(item.text)
         answers = []
         present = self._mask(ANYWHERE)
-        for text, allowed in zip(texts, self._allowed(wheres), strict=True):
+        for text, where in zip(texts, wheres, strict=True):
             scores = self._words.scores(text, present)
-            rows = np.flatnonzero(allowed & (scores > 0))
+            rows = np.flatnonzero(self._mask(where) & (scores > 0))
             best = rows[best_of(scores[rows], k)]
             answers.append((best, scores[best]))
         return answers
-
-    def _allowed(self, wheres: Sequence[Where], *, placed: bool = False) -> list[Mask]:
-        masks = {where: self._mask(where, placed=placed) for where in set(wheres)}
-        return [masks[where] for where in wheres]
 
     def _mask(self, where: Where, *, placed: bool = False) -> Mask:
         """Return which rows a query may find [rows]; with `placed`, only those with a vector."""

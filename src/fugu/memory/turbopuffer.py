@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fugu.core.closing import Closing
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
 from fugu.memory.embedders import Embedder, HashedNgrams, embed
 from fugu.memory.items import ANYWHERE, By, Item, Match, Where, as_items, as_vector, check_query
-from fugu.memory.journal import Journal, RefusedError, Report, Row, Sender, seconds_before_retry
+from fugu.memory.journal import Journal, RefusedError, Row, Sender, seconds_before_retry
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -82,7 +81,7 @@ class TurbopufferSettings:
             )
 
 
-class TurbopufferMemory(Closing):
+class TurbopufferMemory(Sender):
     """A memory that many processes share and that outlives them.
 
     `add` writes to a journal on disk and returns; a thread sends the rows. Queries find rows that
@@ -114,7 +113,7 @@ class TurbopufferMemory(Closing):
             raise UsageError(f"turbopuffer: {error}") from error
         self._namespace = client.namespace(settings.namespace)
         journal = Journal(settings.journal, settings.max_unsent)
-        self._sender = Sender(journal, self._write, settings.batch_rows, settings.batch_seconds)
+        super().__init__(journal, settings.batch_rows, settings.batch_seconds)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Give another process a memory of its own with the same settings."""
@@ -122,7 +121,7 @@ class TurbopufferMemory(Closing):
 
     def add(self, items: Item | Iterable[Item]) -> None:
         """Store items: they are safe on this machine when it returns, and sent later."""
-        self._sender.append([_to_row(item, self.embedder.dimensions) for item in as_items(items)])
+        self._append([_to_row(item, self.embedder.dimensions) for item in as_items(items)])
 
     def query(
         self,
@@ -160,23 +159,9 @@ class TurbopufferMemory(Closing):
         found = [matches for answer in answers for matches in answer]
         return [list(found[place]) for place in asked]
 
-    @property
-    def report(self) -> Report:
-        """The state of the rows so far."""
-        return self._sender.report
-
-    def flush(self, seconds: float = 30.0) -> bool:
-        """Send the rows that wait now; return whether all were sent in that time."""
-        return self._sender.flush(seconds)
-
-    def close(self, seconds: float = 10.0) -> Report:
-        """Send rows for that time at most; the others stay in the journal."""
-        return self._sender.close(seconds)
-
     # ------------------------------------------------------------------ writing
 
-    def _write(self, rows: Sequence[Row]) -> None:
-        """Send rows, all of them or raise; the sender's thread calls it."""
+    def _send(self, rows: Sequence[Row]) -> None:
         rows = list({row["id"]: row for row in rows}.values())  # a request may name an id once
         vectors = embed(self.embedder, [row["text"] for row in rows]).tolist()
         for place, row in enumerate(rows):
