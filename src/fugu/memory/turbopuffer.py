@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -138,12 +139,9 @@ class TurbopufferMemory(Sender):
         Raises:
             RetrievalError: If the service does not answer within `query_seconds` and `attempts`.
         """
-        wheres = check_query(texts, k, where, by)
-        if not texts:
-            return []
-        places: dict[tuple[str, Where], int] = {}  # the same question is asked once
-        asked = [places.setdefault(key, len(places)) for key in zip(texts, wheres, strict=True)]
-        questions = self._questions(list(places), k, by)
+        asked = list(zip(texts, check_query(texts, k, where, by), strict=True))
+        different = list(dict.fromkeys(asked))
+        questions = self._questions(different, k, by)
         end = time.monotonic() + self.settings.query_seconds
         calls = [
             partial(self._ask, questions[first : first + QUERIES], by, end)
@@ -156,8 +154,8 @@ class TurbopufferMemory(Sender):
                 raise RetrievalError(f"turbopuffer: {error}. Is the service there?") from error
             log.warning("memory: %d queries found nothing: %s", len(texts), error)
             return [[] for _ in texts]
-        found = [matches for answer in answers for matches in answer]
-        return [list(found[place]) for place in asked]
+        found = dict(zip(different, chain.from_iterable(answers), strict=True))
+        return [list(found[question]) for question in asked]
 
     # ------------------------------------------------------------------ writing
 
