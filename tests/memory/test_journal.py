@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import DiskFullError, UsageError
 from fugu.core.records import read_records
 from fugu.memory.journal import Journal
 
@@ -81,6 +81,9 @@ def test_a_killed_owner_loses_nothing(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(400)]
+        other = Journal(tmp_path)
+        assert waiting(other) == []  # it has an owner
+        other.close()
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.read().splitlines(keepends=True)
     whole = [line.split() for line in lines if line.endswith("\n")]
@@ -132,6 +135,19 @@ def test_the_rows_of_many_owners_are_taken_over_in_order(tmp_path: Path) -> None
     heir = Journal(tmp_path)
     assert waiting(heir) == ["0", "1", "10", "11", "20", "21"]
     assert len(list(tmp_path.glob("*.sqlite"))) == 1
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(rows(1))
+    (pages,) = journal._base.execute("PRAGMA page_count").fetchone()
+    journal._base.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DiskFullError, match="None of these rows was stored"):
+        journal.append([{"id": str(number), "text": "x" * 1000} for number in range(2, 99)])
+    journal._base.execute("PRAGMA max_page_count = 1000")
+    journal.append(rows(2))
+    assert waiting(journal) == ["1", "2"]
+    assert len(journal) == 2
 
 
 def test_too_many(tmp_path: Path) -> None:

@@ -270,7 +270,8 @@ def document(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     "text",
     [b"[" * 100_000, b"[]", b"null", b"{", document(dimensions=10**9), document(dimensions="x"),
-     document(items=[7] * 3), document(items=None), document(items=[{"other": 1}] * 3)],
+     document(items=[7] * 3), document(items=None), document(items=[{"other": 1}] * 3),
+     document(items=[{"text": "a", "id": "twice"}] * 4)],
 )  # fmt: skip
 def test_a_document_that_no_memory_wrote_is_refused(tmp_path: Path, text: bytes) -> None:
     state = filled().state() | {"document": np.frombuffer(text, np.uint8)}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu.core.closing import Closing
-from fugu.core.errors import UsageError
+from fugu.core.errors import DiskFullError, UsageError
 from fugu.core.records import RecordWriter
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,13 @@ class Journal:
                 f"{self._count} wait and {len(rows)} more are given. "
                 "Find out why they cannot be sent, or allow more."
             )
-        self._insert((json.dumps(row),) for row in rows)
+        try:
+            self._insert((json.dumps(row),) for row in rows)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            advice = "None of these rows was stored: free some space and add them again."
+            raise DiskFullError(f"{error} at {self.folder}", advice) from error
 
     def peek(self, limit: int) -> list[Entry]:
         """Return the first rows that wait, at most `limit`, and their numbers."""
