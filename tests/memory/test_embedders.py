@@ -151,6 +151,12 @@ def test_without_the_package_an_error_names_the_extra(monkeypatch: pytest.Monkey
         WordLlama()
 
 
-def test_a_package_without_its_table_is_told(tmp_path: Path) -> None:
+def test_a_package_without_its_table_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wordllama").mkdir()
+    (tmp_path / "wordllama" / "__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "wordllama", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=r"expected one file \*\.safetensors"):
-        WordLlama(tmp_path)
+        WordLlama()

@@ -136,20 +136,21 @@ class WordLlama:
     """The mean of the word vectors of the package `wordllama`: near for texts of similar meaning.
 
     It reads the files that the package contains and uses no network.
-
-    Args:
-        folder: The folder of the package; None: that of the installed one.
     """
 
-    def __init__(self, folder: str | Path | None = None) -> None:
-        package = _package_folder() if folder is None else Path(folder)
+    def __init__(self) -> None:
+        spec = importlib.util.find_spec("wordllama")  # not imported: it configures logging
+        if spec is None or not spec.submodule_search_locations:
+            raise MissingExtraError("wordllama", "memory")
+        package = Path(next(iter(spec.submodule_search_locations)))
         weights = _only_file(package / "weights", "*.safetensors")
         vocabulary = _only_file(package / "tokenizers", "*.json")
-        tables = _import("safetensors.numpy").load_file(weights)
+        tables: Any = importlib.import_module("safetensors.numpy").load_file(weights)
         if len(tables) != 1:
             raise UsageError(f"{weights}: expected one table; got {len(tables)}.")
         self._table: Floats = next(iter(tables.values())).astype(np.float32)  # [tokens, dimensions]
-        self._tokenizer = _import("tokenizers").Tokenizer.from_file(str(vocabulary))
+        tokenizers: Any = importlib.import_module("tokenizers")
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.dimensions = int(self._table.shape[1])
@@ -164,20 +165,6 @@ class WordLlama:
                 mean = self._table[tokens.ids].mean(axis=0, dtype=np.float64)
                 vector[:] = mean / max(float(np.sqrt((mean * mean).sum())), 1e-30)
         return vectors
-
-
-def _package_folder() -> Path:
-    spec = importlib.util.find_spec("wordllama")  # not imported: it configures logging
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError("wordllama", "memory")
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(name.partition(".")[0], "memory") from error
 
 
 def _only_file(folder: Path, pattern: str) -> Path:

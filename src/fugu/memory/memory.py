@@ -319,8 +319,10 @@ class Memory:
             if self._graph is None:
                 self._graph = Graph(self.dimensions, cosine)
             self._graph.grow(vectors, self._mask(ANYWHERE, placed=True))
-            narrow = self._graph.narrow
-            allowed = [narrow(*query, k) for query in zip(queries, allowed, strict=True)]
+            allowed = [
+                self._graph.narrow(query, mask, k)
+                for query, mask in zip(queries, allowed, strict=True)
+            ]
         return search(vectors, lengths, queries, allowed, k, cosine)
 
     def _by_words(self, texts: Sequence[str], wheres: Sequence[Where], k: int) -> list[Answer]:
