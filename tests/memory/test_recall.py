@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fugu.core.errors import UsageError
-from fugu.memory import Item, Match, Memory, Recall, TokenRuns
+from fugu.memory import Item, Match, Memory, Recall, RecallView, TokenRuns
 
 FILLER = 99
 
@@ -39,26 +39,25 @@ def flags(*values: int) -> Any:
 def test_a_batch_asks_once_and_adds_once() -> None:
     memory = Counting()
     recall = Recall(FILLER, 1, 2, memory)
-    view, agents = recall.view(), np.arange(3)
+    view, agents = RecallView(recall), np.arange(3)
     prompts = np.array([[1, 2, 3, 0], [1, 2, 4, 0], [5, 6, 7, 0]])
-    view.look(agents, prompts, flags(0, 0, 0))
+    view.observe(agents, prompts, flags(0, 0, 0))
     assert memory.queries == []  # nothing is known yet
     final = np.array([[1, 2, 3, 8], [1, 2, 4, 9], [5, 6, 7, 8]])
-    view.notice(agents, np.array([1.0, 0.5, 1.0], np.float32), flags(1, 1, 1), final, 1.0)
+    view.record(agents, np.array([1.0, 0.5, 1.0], np.float32), flags(1, 1, 1), final, 1.0)
     assert memory.additions == [2]
-    shown = view.look(agents, prompts, flags(1, 1, 1))
+    shown = view.observe(agents, prompts, flags(1, 1, 1))
     assert memory.queries == [3]
     assert shown[1].tolist() == [8, FILLER, 1, 2, 4, 0]
-    view.look(agents, prompts, flags(0, 0, 0))  # the same episodes go on
-    view.look(agents, prompts, flags(1, 1, 1))  # others begin, but the answers are known
+    view.observe(agents, prompts, flags(0, 0, 0))  # the same episodes go on
+    view.observe(agents, prompts, flags(1, 1, 1))  # others begin, but the answers are known
     assert memory.queries == [3]
 
 
-def test_a_prompt_is_not_shown_its_own_answer_unless_wanted() -> None:
-    for own, shown in ((False, [FILLER, FILLER]), (True, [7, 8])):
-        recall = Recall(FILLER, 1, 2, own=own)
-        recall.add([[1, 2, 3]], [[7, 8]])
-        assert recall.find([[1, 2, 3]]).tolist() == [shown]
+def test_a_prompt_is_never_shown_its_own_answer() -> None:
+    recall = Recall(FILLER, 1, 2)
+    recall.add([[1, 2, 3]], [[7, 8]])
+    assert recall.find([[1, 2, 3], [1, 2, 4]]).tolist() == [[FILLER, FILLER], [7, 8]]
 
 
 def test_the_most_similar_come_first_and_the_last_tokens_of_them() -> None:
@@ -70,45 +69,46 @@ def test_the_most_similar_come_first_and_the_last_tokens_of_them() -> None:
 def test_what_is_shown_stays_until_the_episode_ends() -> None:
     recall = Recall(FILLER, 1, 1)
     recall.add([[1, 2, 3]], [[7]])
-    view, agents = recall.view(), np.array([4])
-    first = view.look(agents, np.array([[1, 2, 4, 0]]), flags(0))
+    view, agents = RecallView(recall), np.array([4])
+    first = view.observe(agents, np.array([[1, 2, 4, 0]]), flags(0))
     recall.add([[1, 2, 4]], [[8]])  # nearer to the next one, and its own
     recall.add([[1, 2, 5]], [[9]])
-    later = view.look(agents, np.array([[1, 2, 4, 6]]), flags(0))
+    later = view.observe(agents, np.array([[1, 2, 4, 6]]), flags(0))
     assert (first[0, 0], later[0].tolist()) == (7, [7, 1, 2, 4, 6])
-    assert view.before(agents, np.array([[1, 2, 4, 6]])).tolist() == later.tolist()
-    other = view.look(agents, np.array([[3, 3, 3, 0]]), flags(0))  # it began unsaid
+    assert view.prepend(agents, np.array([[1, 2, 4, 6]])).tolist() == later.tolist()
+    other = view.observe(agents, np.array([[3, 3, 3, 0]]), flags(0))  # it began unsaid
     assert other[0, 1:].tolist() == [3, 3, 3, 0]
 
 
 def test_only_returns_of_whole_episodes_count_and_the_first_answer_stays() -> None:
-    recall = Recall(FILLER, 1, 4, own=True)
-    view, agents = recall.view(), np.array([0])
+    recall = Recall(FILLER, 1, 4)
+    view, agents = RecallView(recall), np.array([0])
     prompt = np.array([[1, 2, 0, 0, 0]])
     for rewards, answer in (([0.5, 0.25], [5, 6]), ([0.5, 0.5], [7]), ([2.0], [8])):
-        view.look(agents, prompt, flags(1))
+        view.observe(agents, prompt, flags(1))
         for i, reward in enumerate(rewards):
             final = np.array([[1, 2, *answer, 0, 0][:5]])
-            view.notice(
+            view.record(
                 agents, np.array([reward], np.float32), flags(i + 1 == len(rewards)), final, 1.0
             )
-    assert recall.find(prompt).tolist() == [[7, FILLER, FILLER, FILLER]]
+    similar = np.array([[1, 2, 3, 0, 0]])
+    assert recall.find(similar).tolist() == [[7, FILLER, FILLER, FILLER]]
 
 
 def test_states() -> None:
     recall = Recall(FILLER, 1, 2)
     recall.add([[1, 2, 3], [4, 5, 6]], [[7], [8]])
     again = Recall(FILLER, 1, 2)
-    again.load(recall.state())
+    again.load_state_dict(recall.state_dict())
     assert again.find([[1, 2, 9]]).tolist() == [[7, FILLER]]
     again.add([[1, 2, 3]], [[9]])
     assert again.find([[1, 2, 9]]).tolist() == [[7, FILLER]]
-    view, other, agents = again.view(), again.view(), np.array([1])
-    view.look(agents, np.array([[1, 2, 9, 0]]), flags(0))
-    other.load(view.state())
+    view, other, agents = RecallView(again), RecallView(again), np.array([1])
+    view.observe(agents, np.array([[1, 2, 9, 0]]), flags(0))
+    other.load_state_dict(view.state_dict())
     again.add([[1, 2, 8]], [[5]])
     row = np.array([[1, 2, 9, 3]])
-    assert other.look(agents, row, flags(0)).tolist() == [[7, FILLER, 1, 2, 9, 3]]
+    assert other.observe(agents, row, flags(0)).tolist() == [[7, FILLER, 1, 2, 9, 3]]
 
 
 def test_runs_of_tokens() -> None:
@@ -118,5 +118,5 @@ def test_runs_of_tokens() -> None:
     assert not empty.any()
     with pytest.raises(UsageError, match="whole numbers"):
         TokenRuns()(["a b"])
-    with pytest.raises(UsageError, match="1 or more"):
+    with pytest.raises(UsageError, match="at least 1"):
         TokenRuns(0)

@@ -16,8 +16,13 @@ from turbopuffer_server import TOGETHER, Service
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.core.records import read_records
 from fugu.memory import HashedNgrams, Item, Match, Memory, Where
-from fugu.memory.deadline import run_within
-from fugu.memory.turbopuffer import RetrievalError, TurbopufferMemory, TurbopufferSettings
+from fugu.memory import journal as module
+from fugu.memory.turbopuffer import (
+    RetrievalError,
+    TurbopufferMemory,
+    TurbopufferSettings,
+    run_within,
+)
 
 pytest.importorskip("turbopuffer")
 
@@ -32,12 +37,16 @@ def settings(service: Service, folder: Path, **more: Any) -> TurbopufferSettings
         "base_url": service.url,
         "api_key": "a-key",
         "timeout": 5.0,
-        "first_pause": 0.001,
-        "longest_pause": 0.01,
         "batch_seconds": 0.001,
         **more,
     }
     return TurbopufferSettings(**given)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.01)
 
 
 def items(count: int = 40) -> list[Item]:
@@ -117,7 +126,7 @@ def test_vectors_that_are_given(service: Service, tmp_path: Path) -> None:
         memory.add([Item("here", id="here"), Item("odd", id="odd", vector=vector)])
         assert memory.flush(LONG)
         assert memory.query(["elsewhere"], k=1)[0][0].item.id == "odd"
-        with pytest.raises(UsageError, match=r"shape \(2,\)"):
+        with pytest.raises(UsageError, match=r"got \(2,\)"):
             memory.add(Item("bad", vector=[1.0, 2.0]))
 
 
@@ -156,7 +165,7 @@ def test_adding_does_not_wait_for_the_service(service: Service, tmp_path: Path) 
     service.broken = "hang"
     memory = TurbopufferMemory(settings(service, tmp_path, timeout=LONG))
     memory.add(items())
-    assert memory.unsent == 40
+    assert memory.report.unsent == 40
     assert not memory.flush(0.05)
     report = memory.close(0.05)
     assert (report.sent, report.unsent) == (0, 40)
@@ -241,7 +250,7 @@ def test_too_many_unsent_rows_are_told(service: Service, tmp_path: Path) -> None
     service.broken = 500
     memory = TurbopufferMemory(settings(service, tmp_path, max_unsent=10))
     memory.add(items(10))
-    with pytest.raises(UsageError, match="10 rows wait and 1 more are given; allowed: 10"):
+    with pytest.raises(UsageError, match="at most 10 rows that wait; 10 wait and 1 more are given"):
         memory.add(items(1))
     memory.close(0)
 
@@ -333,9 +342,9 @@ def test_another_process_gets_its_own(service: Service, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="batch_rows: given 0"):
+    with pytest.raises(UsageError, match="batch_rows: expected more than 0; got 0"):
         settings(service, tmp_path, batch_rows=0)
-    with pytest.raises(UsageError, match="unanswered: given 'shrug'"):
+    with pytest.raises(UsageError, match="'raise', 'empty'; got 'shrug'"):
         settings(service, tmp_path, unanswered="shrug")
     monkeypatch.delenv("TURBOPUFFER_API_KEY", raising=False)
     with pytest.raises(UsageError, match="api_key"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fugu.memory import Bm25
+from fugu.memory.search import Bm25
 
 TOGETHER = 16
 Row = dict[str, Any]
@@ -193,8 +193,10 @@ def _answer(rows: list[Row], query: Row) -> list[Row]:
         found.sort(key=lambda pair: pair[0])
     else:
         index = Bm25()
-        index.add([row["text"] for row in rows])
-        scores = {row["id"]: score for row, score in zip(rows, index.scores(value), strict=True)}
+        for row in rows:
+            index.add(row["text"])
+        found_scores = index.scores(value, np.ones(len(rows), np.bool_))
+        scores = {row["id"]: score for row, score in zip(rows, found_scores, strict=True)}
         found = [(scores[row["id"]], row) for row in kept if scores[row["id"]] > 0]
         found.sort(key=lambda pair: -pair[0])
     names = query["include_attributes"]

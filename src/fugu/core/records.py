@@ -105,10 +105,6 @@ class RecordWriter(Closing):
         os.ftruncate(self._file, min(size, self.size))
         self._torn = _ends_torn(self._file)
 
-    def fileno(self) -> int:
-        """The open file, to lock it."""
-        return self._file
-
     def sync(self) -> None:
         """Wait until a power cut cannot lose the records either."""
         os.fsync(self._file)

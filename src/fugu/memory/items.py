@@ -1,4 +1,4 @@
-"""What a memory holds, what is asked of it, and what it answers."""
+"""The items of a memory, the filters of a query, and the matches that it returns."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from fugu.core.errors import UsageError
 
 Floats = NDArray[np.float32]
 By = Literal["vector", "words"]
-LONGEST = 1e18  # of a vector: products of two still fit float32
+MAX_LENGTH = 1e18  # of a vector: the product of two still fits in float32
 
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to remember, such as a program and the problem that it solves."""
+    """A text to remember, such as a program that solves a problem."""
 
     text: str
-    """What is searched and given back."""
+    """The text that queries compare and return."""
     reward: float = 0.0
-    """How good it is."""
+    """How good it is; queries can filter by it."""
     task: str = ""
-    """What it belongs to."""
+    """The task that it belongs to; queries can filter by it."""
     id: str = ""
-    """Its name, at most 64 bytes; an item of the same id is replaced. Empty: from task and text."""
+    """A unique name of at most 64 bytes; empty: a hash of the task and the text."""
     vector: NDArray[Any] | None = field(default=None, repr=False, compare=False)
-    """Where it lies; None: the memory's embedder says so from the text."""
+    """The vector to compare; None: the memory's embedder computes it from the text."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Whatever else is to be kept with it."""
+    """Anything else to keep with it."""
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -41,11 +41,11 @@ class Item:
         for name in ("id", "text", "task"):
             _check_text(name, getattr(self, name))
         if len(self.id.encode()) > 64:
-            raise UsageError(f"item id: given {self.id!r}; allowed: at most 64 bytes.")
-        object.__setattr__(self, "reward", _number(self.id, self.reward))
+            raise UsageError(f"item id: expected at most 64 bytes; got {self.id!r}.")
+        object.__setattr__(self, "reward", _finite(f"item {self.id}: reward", self.reward))
         for entry in self.metadata.items():
-            for part in entry:
-                _check_text(f"item {self.id}: metadata", part)
+            for text in entry:
+                _check_text(f"item {self.id}: metadata", text)
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Match:
-    """An item that was found, and how well it fits: cosine, dot product or BM25."""
+    """An item that a query found, and its score: a cosine, a dot product or BM25."""
 
     item: Item
     score: float
@@ -61,26 +61,26 @@ class Match:
 
 @dataclass(frozen=True)
 class Where:
-    """Which items may be found; exact."""
+    """An exact filter on the items that a query may find."""
 
     task: str | None = None
-    """Only this task's."""
+    """Find items of this task only."""
     not_task: str | None = None
-    """All but this task's."""
+    """Leave out the items of this task."""
     min_reward: float | None = None
-    """Only those of at least this reward."""
+    """Leave out items with a smaller reward."""
     max_reward: float | None = None
-    """Only those of at most this reward."""
+    """Leave out items with a larger reward."""
 
 
 ANYWHERE = Where()
 
 
 class AnyMemory(Protocol):
-    """What every memory does."""
+    """The interface of every memory."""
 
     def add(self, items: Item | Iterable[Item]) -> None:
-        """Remember items; one of a known id takes the old one's place."""
+        """Store items; an item whose id is known replaces the old one."""
         raise NotImplementedError("add(items) -> None")
 
     def query(
@@ -91,73 +91,75 @@ class AnyMemory(Protocol):
         where: Where | Sequence[Where] = ANYWHERE,
         by: By = "vector",
     ) -> list[list[Match]]:
-        """The `k` best items for each text, best first."""
+        """Return the `k` best items for each text, best first."""
         raise NotImplementedError("query(texts, k, *, where, by) -> list[list[Match]]")
 
 
 def content_id(task: str, text: str) -> str:
-    """The id of an item that was given none: the same text for the same task is one item."""
+    """Return the id of an item without one: the same text for the same task is one item."""
     return hashlib.sha256(f"{task}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def each(items: Item | Iterable[Item]) -> list[Item]:
-    """Items as a list, checked to be items."""
-    found = [items] if isinstance(items, Item) else list(items)
-    for item in found:
+def as_items(given: Item | Iterable[Item]) -> list[Item]:
+    """Return items as a list; UsageError for anything else."""
+    items = [given] if isinstance(given, Item) else list(given)
+    for item in items:
         if not isinstance(item, Item):
-            raise UsageError(f"items: given a {type(item).__name__}; allowed: fugu.memory.Item.")
-    return found
+            raise UsageError(f"items: expected fugu.memory.Item; got a {type(item).__name__}.")
+    return items
 
 
 def check_query(
-    texts: Sequence[str], k: int, where: Where | Sequence[Where], by: str
+    queries: Sequence[Any] | NDArray[Any], k: int, where: Where | Sequence[Where], by: str
 ) -> list[Where]:
-    """One `Where` for each query; UsageError for what cannot be asked."""
-    if isinstance(texts, str):
-        raise UsageError("query: given one text; allowed: a list of them, [text].")
+    """Return one filter for each query; UsageError if the arguments of `query` do not fit."""
+    if isinstance(queries, str):
+        raise UsageError("query: expected a list of texts; got one text. Write [text].")
     if k < 1:
-        raise UsageError(f"query: given k={k}; allowed: 1 or more.")
+        raise UsageError(f"query: expected k of at least 1; got k={k}.")
     if by not in ("vector", "words"):
-        raise UsageError(f"query: given by={by!r}; allowed: 'vector', 'words'.")
-    wheres = [where] * len(texts) if isinstance(where, Where) else list(where)
-    if len(wheres) != len(texts):
+        raise UsageError(f"query: expected by to be one of 'vector', 'words'; got {by!r}.")
+    wheres = [where] * len(queries) if isinstance(where, Where) else list(where)
+    if len(wheres) != len(queries):
         raise UsageError(
-            f"query: given {len(wheres)} of where for {len(texts)} texts; allowed: one, or as many."
+            f"query: expected one filter, or one for each of {len(queries)} queries; "
+            f"got {len(wheres)}."
         )
     return wheres
 
 
 def as_vector(name: str, given: Any, dimensions: int) -> Floats:
-    """A vector as float32 of its own; UsageError for a wrong shape or numbers that are none."""
+    """Return a vector as a new float32 array; UsageError for a wrong shape or infinite numbers."""
     try:
         with np.errstate(over="ignore"):
             vector = np.array(given, np.float32)
     except (TypeError, ValueError):
-        raise UsageError(f"{name}: given {given!r}; allowed: {dimensions} numbers.") from None
+        raise UsageError(f"{name}: expected {dimensions} numbers; got {given!r}.") from None
     if vector.shape != (dimensions,):
         raise UsageError(
-            f"{name}: given a vector of shape {vector.shape}; allowed: ({dimensions},). "
-            "All vectors of a memory have the length of its embedder's."
+            f"{name}: expected a vector of shape ({dimensions},); got {vector.shape}. "
+            "All vectors of a memory have as many numbers as those of its embedder."
         )
-    if not np.isfinite(vector).all() or np.linalg.norm(vector.astype(np.float64)) > LONGEST:
-        raise UsageError(f"{name}: given numbers that are not finite, or too large; allowed: 1e18.")
+    length = np.linalg.norm(vector.astype(np.float64))
+    if not length <= MAX_LENGTH:
+        raise UsageError(f"{name}: expected a vector of length 1e18 at most; got {length}.")
     return vector
 
 
 def _check_text(name: str, given: Any) -> None:
     if not isinstance(given, str):
-        raise UsageError(f"{name}: given a {type(given).__name__}; allowed: text.")
+        raise UsageError(f"{name}: expected a text; got a {type(given).__name__}.")
     try:
         given.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{name}: given lone surrogates; allowed: text that UTF-8 has.") from None
+        raise UsageError(f"{name}: expected text of UTF-8; got lone surrogates.") from None
 
 
-def _number(id: str, given: Any) -> float:  # noqa: A002
+def _finite(name: str, given: Any) -> float:
     try:
-        number = float(given) if not isinstance(given, str) else math.nan
+        number = math.nan if isinstance(given, str) else float(given)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"item {id}: given the reward {given!r}; allowed: a finite number.")
+        raise UsageError(f"{name}: expected a finite number; got {given!r}.")
     return number

@@ -1,130 +1,128 @@
-"""Memory in Turbopuffer, through its own client: writes go behind, queries go together."""
+"""Memory in Turbopuffer, through its own client: writes in the background, queries in batches."""
 
 from __future__ import annotations
 
-import base64
 import importlib
 import json
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-import numpy as np
-
-from fugu.core.closing import Closing
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
-from fugu.memory.deadline import run_within
 from fugu.memory.embedders import Embedder, HashedNgrams, embed
-from fugu.memory.items import ANYWHERE, By, Floats, Item, Match, Where, as_vector, check_query, each
-from fugu.memory.journal import Journal
-from fugu.memory.sender import Backoff, RefusedError, Report, Sender
+from fugu.memory.items import ANYWHERE, By, Item, Match, Where, as_items, as_vector, check_query
+from fugu.memory.journal import Journal, RefusedError, Row, Sender, seconds_before_retry
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-TOGETHER = 16  # queries that the service takes in one request
-ATTRIBUTES = ["text", "task", "reward", "metadata"]
+QUERIES = 16  # that the service takes in one request
+REQUESTS = 4  # at the same time
 SCHEMA = {
     "text": {"type": "string", "full_text_search": True, "filterable": False},
     "task": {"type": "string"},
     "reward": {"type": "float"},
     "metadata": {"type": "string", "filterable": False},
 }
-_REFUSED = (400, 413, 422)  # the rows are at fault, not the moment
-_LATER = (408, 409, 425, 429)
+_REFUSED = (400, 413, 422)  # statuses that blame the rows
+_TRANSIENT = (408, 409, 425, 429)  # statuses below 500 that may pass
 
 
 class RetrievalError(FuguError, RuntimeError):
-    """A question that the service did not answer."""
+    """The service did not answer a query."""
 
 
 class PartialError(Exception):
-    """An answer that lacks something that was asked for."""
+    """An answer of the service lacks a part."""
 
 
 @dataclass(frozen=True)
 class TurbopufferSettings:
-    """Where the rows are, and how long to wait for them."""
+    """Where the rows are stored, and how long to wait for the service."""
 
     namespace: str
-    """The set of rows; letters, digits, - _ and ."""
+    """The name of the set of rows: letters, digits, - _ and ."""
     journal: str | Path
     """The folder of rows that are not sent yet; processes may share it."""
     region: str | None = None
-    """Where the service is; what TURBOPUFFER_REGION says if not given."""
+    """The region of the service; None: TURBOPUFFER_REGION."""
     base_url: str | None = None
-    """Its address, instead of a region."""
+    """The address of the service, instead of a region."""
     api_key: str | None = field(default=None, repr=False)
-    """The key; what TURBOPUFFER_API_KEY says if not given."""
+    """The key; None: TURBOPUFFER_API_KEY."""
     timeout: float = 10.0
     """Seconds for one request."""
     query_seconds: float = 30.0
-    """Seconds for all the queries of a call, retries included."""
+    """Seconds for all requests of one call of `query`, with new attempts."""
     attempts: int = 4
-    """How often a query is tried."""
-    first_pause: float = 0.3
-    """Seconds before something is tried again; doubled each time."""
-    longest_pause: float = 8.0
-    """The most of those seconds."""
+    """The largest number of attempts for a query."""
     batch_rows: int = 512
-    """Rows in one write."""
+    """The largest number of rows in one write."""
     batch_seconds: float = 1.0
-    """How long a write waits for more rows."""
+    """Seconds that a write waits for more rows."""
     max_unsent: int = 1_000_000
-    """Rows that may wait on disk; `add` raises beyond."""
-    threads: int = 4
-    """Requests at once, where a call asks more than fits one."""
+    """The largest number of rows that wait on disk; beyond, `add` raises UsageError."""
     unanswered: Literal["raise", "empty"] = "raise"
-    """What a query that fails does: raise RetrievalError, or find nothing and log it."""
+    """What a failed query does: raise RetrievalError, or find nothing and log a warning."""
 
     def __post_init__(self) -> None:
-        for name in ("timeout", "query_seconds", "attempts", "batch_rows", "threads"):
+        for name in ("timeout", "query_seconds", "attempts", "batch_rows"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"{name}: given {getattr(self, name)}; allowed: more than 0.")
+                raise UsageError(f"{name}: expected more than 0; got {getattr(self, name)}.")
         if self.unanswered not in ("raise", "empty"):
-            raise UsageError(f"unanswered: given {self.unanswered!r}; allowed: raise, empty.")
+            raise UsageError(
+                f"unanswered: expected one of 'raise', 'empty'; got {self.unanswered!r}."
+            )
 
 
-class TurbopufferMemory(Closing):
-    """A memory that many processes share and that outlasts them.
+class TurbopufferMemory(Sender):
+    """A memory that many processes share and that outlives them.
 
-    `add` writes to a journal on disk and returns; a thread sends it. Rows are found once they
-    are sent: `flush` waits for that. What is not sent when the process ends, or is killed, is sent
-    by the next one with the same journal.
+    `add` writes to a journal on disk and returns; a thread sends the rows. Queries find rows that
+    were sent: `flush` waits for that. The rows that were not sent when the process ends or is
+    killed are sent by the next process with the same journal.
 
     Args:
-        settings: Where and how.
-        embedder: What makes vectors of texts.
+        settings: Where the rows are stored, and how long to wait for the service.
+        embedder: The function that makes vectors of texts; None: hashed n-grams.
     """
 
     def __init__(self, settings: TurbopufferSettings, embedder: Embedder | None = None) -> None:
         self.settings = settings
         self.embedder = HashedNgrams() if embedder is None else embedder
-        self._package = _package()
-        self._client = _client(self._package, settings)
-        self._namespace = self._client.namespace(settings.namespace)
-        self._backoff = Backoff(settings.first_pause, settings.longest_pause)
-        self._journal = Journal(settings.journal, settings.max_unsent)
-        self._sender = Sender(
-            self._journal,
-            self._write,
-            batch_rows=settings.batch_rows,
-            batch_seconds=settings.batch_seconds,
-            backoff=self._backoff,
-        )
+        try:
+            self._package: Any = importlib.import_module("turbopuffer")
+        except ImportError as error:
+            raise MissingExtraError("turbopuffer", "memory") from error
+        try:
+            client = self._package.Turbopuffer(
+                api_key=settings.api_key,
+                region=settings.region,
+                base_url=settings.base_url,
+                timeout=settings.timeout,
+                max_retries=0,  # retried here, within a limit of time
+                telemetry=False,
+            )
+        except self._package.TurbopufferError as error:
+            raise UsageError(f"turbopuffer: {error}") from error
+        self._namespace = client.namespace(settings.namespace)
+        journal = Journal(settings.journal, settings.max_unsent)
+        super().__init__(journal, settings.batch_rows, settings.batch_seconds)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process gets a memory of its own, with the same settings."""
+        """Give another process a memory of its own with the same settings."""
         return type(self), (self.settings, self.embedder)
 
     def add(self, items: Item | Iterable[Item]) -> None:
-        """Remember items; they are safe on this machine when it returns, and sent later."""
-        rows = [_to_row(item, self.embedder.dimensions) for item in each(items)]
-        self._journal.append(rows)
-        self._sender.notify()
+        """Store items: they are safe on this machine when it returns, and sent later."""
+        self._append([_to_row(item, self.embedder.dimensions) for item in as_items(items)])
 
     def query(
         self,
@@ -134,62 +132,47 @@ class TurbopufferMemory(Closing):
         where: Where | Sequence[Where] = ANYWHERE,
         by: By = "vector",
     ) -> list[list[Match]]:
-        """The `k` best items for each text, best first, in as few requests as the service allows.
+        """Return the `k` best items for each text, best first, in as few requests as possible.
 
-        A namespace that does not exist yet is an empty one. Items have no vectors here.
+        A namespace that does not exist yet is empty. The items have no vectors.
 
         Raises:
-            RetrievalError: The service did not answer in time, or not at all.
+            RetrievalError: If the service does not answer within `query_seconds` and `attempts`.
         """
-        wheres = check_query(texts, k, where, by)
-        if not texts:
-            return []
-        places: dict[tuple[str, Where], int] = {}  # the same question is asked once
-        asked = [places.setdefault(key, len(places)) for key in zip(texts, wheres, strict=True)]
-        questions = self._questions(list(places), k, by)
-        parts = [questions[at : at + TOGETHER] for at in range(0, len(questions), TOGETHER)]
+        asked = list(zip(texts, check_query(texts, k, where, by), strict=True))
+        different = list(dict.fromkeys(asked))
+        questions = self._questions(different, k, by)
         end = time.monotonic() + self.settings.query_seconds
-        calls = [partial(self._ask, part, by, end) for part in parts]
+        calls = [
+            partial(self._ask, questions[first : first + QUERIES], by, end)
+            for first in range(0, len(questions), QUERIES)
+        ]
         try:
-            answers = run_within(self.settings.query_seconds, calls, self.settings.threads)
+            answers = run_within(self.settings.query_seconds, calls, REQUESTS)
         except (RetrievalError, TimeoutError) as error:
             if self.settings.unanswered == "raise":
                 raise RetrievalError(f"turbopuffer: {error}. Is the service there?") from error
             log.warning("memory: %d queries found nothing: %s", len(texts), error)
             return [[] for _ in texts]
-        found = [matches for answer in answers for matches in answer]
-        return [list(found[place]) for place in asked]
-
-    @property
-    def unsent(self) -> int:
-        """Rows that wait."""
-        return len(self._journal)
-
-    @property
-    def report(self) -> Report:
-        """What became of the rows so far."""
-        return self._sender.report()
-
-    def flush(self, seconds: float = 30.0) -> bool:
-        """Send what waits now; whether all of it was sent in that time."""
-        return self._sender.flush(seconds)
-
-    def close(self, seconds: float = 10.0) -> Report:
-        """Send what waits, in that time, and say what was not sent; that stays in the journal."""
-        report = self._sender.close(seconds)
-        self._journal.close()
-        return report
+        found = dict(zip(different, chain.from_iterable(answers), strict=True))
+        return [list(found[question]) for question in asked]
 
     # ------------------------------------------------------------------ writing
 
-    def _write(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Send rows, all of them or raise; called by the sender's thread."""
-        columns: dict[str, list[Any]] = {"id": [row["id"] for row in rows]}
-        columns["vector"] = self._vectors(rows).tolist()
-        columns |= {name: [row[name] for row in rows] for name in ATTRIBUTES}
+    def _send(self, rows: Sequence[Row]) -> None:
+        rows = list({row["id"]: row for row in rows}.values())  # a request may name an id once
+        vectors = embed(self.embedder, [row["text"] for row in rows]).tolist()
+        for place, row in enumerate(rows):
+            given = row.get("vector") or vectors[place]
+            if len(given) != self.embedder.dimensions:
+                raise RefusedError(
+                    f"expected a vector of {self.embedder.dimensions} numbers; got {len(given)}"
+                )
+            vectors[place] = given
         call = partial(
             self._namespace.write,
-            upsert_columns=columns,
+            upsert_columns={name: [row[name] for row in rows] for name in ("id", *SCHEMA)}
+            | {"vector": vectors},
             distance_metric="cosine_distance",
             schema=SCHEMA,
             timeout=self.settings.timeout,
@@ -199,43 +182,28 @@ class TurbopufferMemory(Closing):
         except self._package.APIStatusError as error:
             if error.status_code in _REFUSED:
                 raise RefusedError(str(error)) from error
-            error.retry_after = _retry_after(error)
             raise
         written = getattr(answer, "rows_affected", None)
         if written != len(rows):
             raise PartialError(f"{written} of {len(rows)} rows were written")
 
-    def _vectors(self, rows: Sequence[Mapping[str, Any]]) -> Floats:
-        vectors = embed(self.embedder, [row["text"] for row in rows]).copy()
-        for vector, row in zip(vectors, rows, strict=True):
-            if row.get("vector"):
-                given = np.frombuffer(base64.b64decode(row["vector"]), "<f4")
-                if given.shape != vector.shape:
-                    raise RefusedError(f"its vector has {len(given)} numbers, not {len(vector)}")
-                vector[:] = given
-        return vectors
+    # ------------------------------------------------------------------ queries
 
-    # ------------------------------------------------------------------ asking
-
-    def _questions(
-        self, asked: Sequence[tuple[str, Where]], k: int, by: By
-    ) -> list[dict[str, Any]]:
+    def _questions(self, asked: Sequence[tuple[str, Where]], k: int, by: By) -> list[Row]:
         texts = [text for text, _ in asked]
         ranks: list[tuple[str, str, Any]]
         if by == "vector":
-            ranks = [("vector", "ANN", row.tolist()) for row in embed(self.embedder, texts)]
+            ranks = [("vector", "ANN", vector) for vector in embed(self.embedder, texts).tolist()]
         else:
             ranks = [("text", "BM25", text) for text in texts]
-        questions = []
-        for rank, (_, where) in zip(ranks, asked, strict=True):
-            question = {"rank_by": rank, "top_k": k, "include_attributes": ATTRIBUTES}
-            filters = _filters(where)
-            questions.append(question | ({"filters": filters} if filters else {}))
-        return questions
+        return [
+            {"rank_by": rank, "top_k": k, "include_attributes": [*SCHEMA], **_filters(where)}
+            for rank, (_, where) in zip(ranks, asked, strict=True)
+        ]
 
-    def _ask(self, questions: Sequence[dict[str, Any]], by: By, end: float) -> list[list[Match]]:
-        """The answers to questions of one request, tried again where that may help."""
-        problem: Exception | None = None
+    def _ask(self, questions: Sequence[Row], by: By, end: float) -> list[list[Match]]:
+        """Return the answers to the questions of one request, after several attempts if needed."""
+        problem: Exception = TimeoutError("there was no time left")
         for attempt in range(1, self.settings.attempts + 1):
             timeout = min(self.settings.timeout, end - time.monotonic())
             if timeout <= 0:
@@ -246,17 +214,15 @@ class TurbopufferMemory(Closing):
                 return [[] for _ in questions]
             except Exception as error:
                 problem = error
-                status = getattr(error, "status_code", None)
-                if status is not None and 400 <= status < 500 and status not in _LATER:
+                status = getattr(error, "status_code", 500)
+                if 400 <= status < 500 and status not in _TRANSIENT:
                     break
-                pause = self._backoff.seconds(attempt, _retry_after(error))
                 if attempt < self.settings.attempts:
+                    pause = seconds_before_retry(attempt, error)
                     time.sleep(max(0.0, min(pause, end - time.monotonic())))
         raise RetrievalError(f"{type(problem).__name__}: {problem}") from problem
 
-    def _ask_once(
-        self, questions: Sequence[dict[str, Any]], by: By, timeout: float
-    ) -> list[list[Match]]:
+    def _ask_once(self, questions: Sequence[Row], by: By, timeout: float) -> list[list[Match]]:
         answer = self._namespace.multi_query(queries=questions, timeout=timeout)
         results = getattr(answer, "results", None) or []
         if len(results) != len(questions) or any(result.rows is None for result in results):
@@ -264,39 +230,48 @@ class TurbopufferMemory(Closing):
         return [[_to_match(row, by) for row in result.rows] for result in results]
 
 
-def _package() -> Any:
-    try:
-        return importlib.import_module("turbopuffer")
-    except ImportError as error:
-        raise MissingExtraError("turbopuffer", "memory") from error
+def run_within(seconds: float, calls: Sequence[Callable[[], T]], threads: int = 1) -> list[T]:
+    """Return the results of the calls, which run in so many threads; raise the first error.
+
+    A socket's own timeout does not end an answer that arrives byte by byte; this does.
+
+    Raises:
+        TimeoutError: If the calls take longer. Those that run are abandoned in threads that do not
+            keep the process alive; no other begins.
+    """
+    futures: list[Future[T]] = [Future() for _ in calls]
+    todo = iter(list(zip(futures, calls, strict=True)))
+
+    def work() -> None:
+        for future, call in todo:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+
+    for _ in range(min(threads, len(calls))):
+        threading.Thread(target=work, daemon=True, name="fugu-memory-call").start()
+    done, waiting = wait(futures, seconds, FIRST_EXCEPTION)
+    for future in waiting:
+        future.cancel()
+    for future in done:
+        future.result()
+    if waiting:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return [future.result() for future in futures]
 
 
-def _client(package: Any, settings: TurbopufferSettings) -> Any:
-    make: Callable[..., Any] = package.Turbopuffer
-    try:
-        return make(
-            api_key=settings.api_key,
-            region=settings.region,
-            base_url=settings.base_url,
-            timeout=settings.timeout,
-            max_retries=0,  # tried again here, where it can be cut short
-            telemetry=False,
-        )
-    except package.TurbopufferError as error:
-        raise UsageError(f"turbopuffer: {error}") from error
-
-
-def _to_row(item: Item, dimensions: int) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _to_row(item: Item, dimensions: int) -> Row:
+    row: Row = {
         "id": item.id,
         "text": item.text,
         "task": item.task,
-        "reward": float(item.reward),
+        "reward": item.reward,
         "metadata": json.dumps(dict(item.metadata)),
     }
     if item.vector is not None:
-        vector = as_vector(f"item {item.id}", item.vector, dimensions)
-        row["vector"] = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        row["vector"] = as_vector(f"item {item.id}", item.vector, dimensions).tolist()
     return row
 
 
@@ -312,24 +287,12 @@ def _to_match(row: Any, by: By) -> Match:
     return Match(item, 1.0 - distance if by == "vector" else distance)
 
 
-def _filters(where: Where) -> tuple[Any, ...] | None:
+def _filters(where: Where) -> Row:
     terms = [
-        (name, operator, value)
-        for name, operator, value in (
-            ("task", "Eq", where.task),
-            ("task", "NotEq", where.not_task),
-            ("reward", "Gte", where.min_reward),
-            ("reward", "Lte", where.max_reward),
-        )
-        if value is not None
+        ("task", "Eq", where.task),
+        ("task", "NotEq", where.not_task),
+        ("reward", "Gte", where.min_reward),
+        ("reward", "Lte", where.max_reward),
     ]
-    return ("And", tuple(terms)) if terms else None
-
-
-def _retry_after(error: Any) -> float:
-    """The pause that an answer asks for, in seconds; 0 if it asks for none."""
-    headers = getattr(getattr(error, "response", None), "headers", {})
-    try:
-        return max(0.0, float(headers.get("retry-after", 0.0)))
-    except ValueError:
-        return 0.0
+    given = tuple(term for term in terms if term[2] is not None)
+    return {"filters": ("And", given)} if given else {}

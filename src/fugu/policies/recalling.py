@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fugu.core.errors import UsageError
 from fugu.core.npz import read_npz
 from fugu.envs.contract import AgentGroup, Buffers
-from fugu.memory import AnyMemory, Recall
+from fugu.memory import AnyMemory, Recall, RecallView
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, Viewer
 from fugu.spaces import Layout
@@ -58,11 +58,11 @@ class RecallingPolicy(Policy):
 
     def viewer(self) -> Viewer:
         """What shows the agents of one vector what they act on."""
-        view = self.recall.view()
+        view = RecallView(self.recall)
 
         def look(agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
             begins = rows.terminations | rows.truncations | ~rows.valid
-            return view.look(agents, rows.observations, begins)
+            return view.observe(agents, rows.observations, begins)
 
         return look
 
@@ -82,13 +82,13 @@ class RecallingPolicy(Policy):
     def get_extra_state(self) -> Tensor:
         """What is remembered, beside the weights of a checkpoint."""
         file = io.BytesIO()
-        np.savez(file, **self.recall.state())  # type: ignore[arg-type]
+        np.savez(file, **self.recall.state_dict())  # type: ignore[arg-type]
         return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Go back to what was remembered."""
         file = io.BytesIO(np.asarray(state.cpu(), np.uint8).tobytes())
-        self.recall.load(read_npz(file))
+        self.recall.load_state_dict(read_npz(file))
 
 
 def recalling(

@@ -24,7 +24,7 @@ class Recall:
 
     def __init__(self, policies: Sequence[Policy], worth: float) -> None:
         self._views: list[RecallView | None] = [
-            policy.recall.view() if isinstance(policy, RecallingPolicy) else None
+            RecallView(policy.recall) if isinstance(policy, RecallingPolicy) else None
             for policy in policies
         ]
         self._worth = worth
@@ -45,19 +45,21 @@ class Recall:
     def _widen(self, group: GroupBatch, view: RecallView) -> GroupBatch:
         agents, rows = group.agent_ids, group.rows
         ends = rows.terminations | rows.truncations
-        view.notice(agents, rows.rewards, ends & rows.valid, rows.final, self._worth)
-        final = view.before(agents, rows.final)
-        seen = view.look(agents, rows.observations, ends | ~rows.valid)
+        view.record(agents, rows.rewards, ends & rows.valid, rows.final, self._worth)
+        final = view.prepend(agents, rows.final)
+        seen = view.observe(agents, rows.observations, ends | ~rows.valid)
         return replace(group, rows=replace(rows, observations=seen, final=final))
 
     def state(self) -> dict[str, Any]:
         """Return the views' states by group, for a checkpoint."""
         return {
-            f"recall_{i}": view.state() for i, view in enumerate(self._views) if view is not None
+            f"recall_{i}": view.state_dict()
+            for i, view in enumerate(self._views)
+            if view is not None
         }
 
     def load(self, tensors: Mapping[str, Mapping[str, Any]]) -> None:
         """Go back to a `state()`."""
         for i, view in enumerate(self._views):
             if view is not None:
-                view.load({k: np.asarray(v) for k, v in tensors[f"recall_{i}"].items()})
+                view.load_state_dict({k: np.asarray(v) for k, v in tensors[f"recall_{i}"].items()})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fugu.core.errors import MissingExtraError
-from fugu.memory import Item, Memory, Where, neighbours
-from fugu.memory.memory import SLICE
+from fugu.memory import Item, Memory, Where
+from fugu.memory import memory as module
+from fugu.memory.search import GROWTH
 
 pytest.importorskip("usearch")
 
@@ -35,10 +35,11 @@ def filled(vectors: np.ndarray, above: int, metric: str = "cosine") -> Memory:
 
 def settled(memory: Memory) -> Memory:
     """The memory when all of its rows are in the graph."""
-    while memory._graphed < memory._table.size:
-        before = memory._graphed
+    memory.query(vectors=np.ones((1, memory.dimensions)))
+    assert memory._graph is not None
+    while (before := memory._graph.end) < len(memory._items):
         memory.query(vectors=np.ones((1, memory.dimensions)))
-        assert before < memory._graphed <= before + SLICE
+        assert before < memory._graph.end <= before + GROWTH
     return memory
 
 
@@ -112,11 +113,9 @@ def test_a_loaded_memory_builds_its_graph_anew() -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, queries = clustered(500, 8, 8), clustered(50, 8, 9)
-    monkeypatch.setattr(neighbours, "installed", lambda: False)
+    monkeypatch.setattr(module, "graphs_installed", lambda: False)
     memory = filled(vectors, 100)
     assert memory.query(vectors=queries) == filled(vectors, 9999).query(vectors=queries)
-    with pytest.raises(MissingExtraError, match=r"fugu-rl\[memory\]"):
-        neighbours.Neighbours(8, True)
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fugu.memory import exact
-from fugu.memory.exact import lengths_of, search
+from fugu.memory import search as module
+from fugu.memory.search import lengths_of, search
 
 NUMBERS = st.one_of(
     st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5]),  # many equal scores
@@ -38,7 +38,8 @@ def slow(
 def check(
     vectors: np.ndarray, queries: np.ndarray, allowed: list[np.ndarray], k: int, cosine: bool
 ) -> None:
-    found = search(vectors, lengths_of(vectors), queries, allowed, k, cosine)
+    masks = [np.isin(np.arange(len(vectors)), rows) for rows in allowed]
+    found = search(vectors, lengths_of(vectors), queries, masks, k, cosine)
     assert len(found) == len(queries)
     for query, rows, (places, scores) in zip(queries, allowed, found, strict=True):
         assert (places.tolist(), scores.tolist()) == slow(vectors, query, rows, k, cosine)
@@ -87,7 +88,7 @@ def test_a_query_is_answered_alike_in_every_batch() -> None:
     chance = np.random.default_rng(2)
     vectors = chance.standard_normal((2000, 96)).astype(np.float32)
     queries = chance.standard_normal((33, 96)).astype(np.float32)
-    lengths, everything = lengths_of(vectors), np.arange(len(vectors))
+    lengths, everything = lengths_of(vectors), np.ones(len(vectors), np.bool_)
     together = search(vectors, lengths, queries, [everything] * 33, 5, True)
     for query, (rows, scores) in zip(queries, together, strict=True):
         ((rows_alone, scores_alone),) = search(vectors, lengths, query[None], [everything], 5, True)
@@ -101,5 +102,5 @@ def test_blocks_of_queries_are_put_together(monkeypatch: object) -> None:
     queries = chance.standard_normal((11, 8)).astype(np.float32)
     few, many = np.arange(0, 100, 20), np.arange(100)
     allowed = [many if place % 3 else few for place in range(11)]
-    monkeypatch.setattr(exact, "BLOCK", 300)  # type: ignore[attr-defined]
+    monkeypatch.setattr(module, "BLOCK", 300)  # type: ignore[attr-defined]
     check(vectors, queries, allowed, 4, True)
