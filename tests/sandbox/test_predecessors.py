@@ -6,14 +6,13 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from attacks.thefts import THEFTS, Theft
 from sandbox_helpers import WALLED, absent
 
 from fugu.sandbox import Call, Case, Executor, Limits, Program, Task, grade, make_executor
 from fugu.sandbox.session import SessionOver
-from fugu.sandbox.thefts import THEFTS, thief
 from fugu.sandbox.zygote import ZygoteExecutor
 
 LIMITS = Limits(cpu_seconds=5.0, memory=512 << 20)
@@ -65,11 +64,11 @@ def g(x): raise ValueError(KEPT + x)
     assert grade(source, Task("t", "f", check=check), executor).verdict == "wrong"
 
 
-@pytest.mark.parametrize("way", THEFTS, ids=lambda way: way.name)
-def test_no_way_leads_to_a_predecessor(executor: Executor, way: Any) -> None:
+@pytest.mark.parametrize("theft", THEFTS, ids=lambda theft: theft.name)
+def test_no_way_leads_to_a_predecessor(executor: Executor, theft: Theft) -> None:
     secret = f"secret-{secrets.token_hex(8)}"
     leave_secrets(executor, secret)
-    found = executor.run(Program(thief(way), "steal"), [()], LIMITS)
+    found = executor.run(theft.program, [()], LIMITS)
     told = repr([outcome.value for outcome in found.outputs])
     assert secret not in told + found.stdout + found.stderr + found.message
 

@@ -13,8 +13,6 @@ from fugu.core.errors import UsageError
 
 _COMMANDS = {
     "run": ("fugu.cli.coding_run:CodingRun", "run a program in the sandbox"),
-    "bench": ("fugu.cli.coding_bench:CodingBench", "measure executions a second and a core"),
-    "attack": ("fugu.cli.coding_attack:CodingAttack", "attack the sandbox, and show its walls"),
     "export": ("fugu.cli.coding_export:CodingExport", "write the best programs as chats"),
 }
 _STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
@@ -22,14 +20,14 @@ _STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 
 @dataclass(frozen=True)
 class Coding:
-    """Run programs in the sandbox, measure and attack it, export programs that were learned."""
+    """Run programs in the sandbox, and export programs that policies wrote."""
 
-    action: Annotated[Literal["run", "bench", "attack", "export"], tyro.conf.Positional]
-    """fugu coding ACTION --help tells more."""
+    action: Annotated[Literal["run", "export"], tyro.conf.Positional]
+    """The command; `fugu coding ACTION --help` describes it."""
 
     @classmethod
     def parse(cls, args: list[str]) -> Any:
-        """The command of the group that `args` describe."""
+        """Parse `args` and return a command of the group."""
         name = args[0] if args else ""
         if name in ("", "-h", "--help"):
             lines = [f"  fugu coding {word:<8} {what}" for word, (_, what) in _COMMANDS.items()]
@@ -38,12 +36,13 @@ class Coding:
         if name not in _COMMANDS:
             (nearest,) = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.0)
             raise UsageError(
-                f"coding: given {name!r}; nearest: {nearest!r}; allowed: {', '.join(_COMMANDS)}."
+                f"coding: expected one of {', '.join(_COMMANDS)}; got {name!r}. "
+                f"Did you mean {nearest!r}?"
             )
         module, _, kind = _COMMANDS[name][0].partition(":")
         command = getattr(importlib.import_module(module), kind)
         return tyro.cli(command, prog=f"fugu coding {name}", args=args[1:], config=_STYLE)
 
     def run(self) -> int:
-        """Never called: `parse` gives the group's own commands."""
+        """Raise: `parse` returns a command of the group, never the group itself."""
         raise NotImplementedError("run() -> int")

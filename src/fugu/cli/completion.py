@@ -38,7 +38,7 @@ TRAINING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     ),
 }  # fmt: skip
 GROUPS = {
-    "coding": ("run", "bench", "attack", "export"),
+    "coding": ("run", "export"),
     "hub": ("push", "pull"),
     "zoo": ("list", "play", "eval", "pull"),
 }

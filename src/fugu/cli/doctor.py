@@ -357,6 +357,34 @@ def _compilers() -> Iterator[Row]:
         yield Row("not found", ", ".join(missing), "warn" if none else "info", advice)
 
 
+# ------------------------------------------------------------------ sandbox
+
+
+def _isolation() -> Iterator[Row]:
+    """Start the default executor, which tests its isolation with a program of its own."""
+    if sys.platform != "linux":
+        yield Row("isolation", "not tested: it needs Linux; elsewhere, use the backend docker")
+        return
+    zygote = importlib.import_module("fugu.sandbox.zygote")
+    with zygote.ZygoteExecutor(missing_walls=True) as executor:
+        facts = executor.facts()
+    parts = {
+        "Landlock": facts["landlock"],
+        "seccomp": facts["seccomp"],
+        "bubblewrap": facts["jail"] != "none",
+    }
+    used = ", ".join(part for part, used in parts.items() if used) or "nothing"
+    if not facts["missing"]:
+        yield Row("isolation", f"the self-test passed, with {used}", "ok")
+        return
+    advice = (
+        "the sandbox refuses to run programs here; it needs Linux 6.12 or later with Landlock and "
+        "seccomp, or bubblewrap; elsewhere use the backend gvisor or docker"
+    )
+    value = f"the self-test failed, with {used}: {', '.join(facts['missing'])} not isolated"
+    yield Row("isolation", value, "warn", advice)
+
+
 # ------------------------------------------------------------------ torch
 
 
@@ -408,6 +436,7 @@ _PROBES: dict[str, dict[str, Probe]] = {
     },
     "memory": {"memory": _memory, "shared memory": _shared_memory},
     "processes": {"open files": _open_files, "start methods": _start_methods},
+    "sandbox": {"isolation": _isolation},
     "torch": {"version": _torch},
     "extras": {"extras": _extras},
     "compilers": {"compilers": _compilers},

@@ -1,16 +1,18 @@
-"""Programs that look for the source, the inputs and the output of whatever ran before them.
+"""Programs that look for the source, the inputs and the output of the program before them.
 
-Each is the body of a generator that yields what it can reach. Where programs share an interpreter,
-as in the harness below, all of them find their predecessor's secret; `attacking.py` shows so first.
+Each is the body of a generator that yields what it can reach. In the harness below, where programs
+share an interpreter, all of them find the secret of their predecessor.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fugu.sandbox.execution import Limits
+from attacks.escape import describe
+from fugu.sandbox.execution import Limits, Program
+from fugu.sandbox.executor import Executor
 
-LIMITS = Limits(cpu_seconds=5.0, wall_seconds=20.0, memory=512 << 20)
+_LIMITS = Limits(cpu_seconds=5.0, wall_seconds=20.0, memory=512 << 20)
 
 _THIEF = """
 import ctypes, gc, os, re, struct, sys
@@ -31,7 +33,7 @@ def as_bytes(thing):
     return raw if isinstance(raw, bytes) else repr(thing)[:100000].encode("utf-8", "replace")
 
 def pages(start, step, most=1 << 28):
-    # Bytes of memory from an address on until none is mapped: a pipe takes only what is there.
+    # Yield memory from an address on until a page is not mapped: write() fails there.
     libc = ctypes.CDLL(None, use_errno=True)
     libc.write.argtypes = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
     reading, writing = os.pipe()
@@ -60,7 +62,7 @@ def steal(*_):
     return None
 """
 
-# Two programs in one interpreter, which keeps what a worker of the common kind keeps.
+# Runs two programs in one interpreter, which keeps what a worker of the usual kind keeps.
 _SHARED = """
 import io, linecache, os, sys
 PAST, BUFFER = [], bytearray(1 << 16)
@@ -86,30 +88,39 @@ _VICTIM = "KEPT = {secret!r}\nheld = [object(), KEPT.encode()]\ndef f(x): return
 
 @dataclass(frozen=True)
 class Theft:
-    """One place to look for what an earlier program left."""
+    """A place to look for what an earlier program left.
+
+    Attributes:
+        name: The place.
+        places: Body of a generator that yields what it finds there.
+        category: What must be isolated from it.
+    """
 
     name: str
     places: str
-    """The body of a generator that yields what is found there."""
-    wall: str = "predecessors"
+    category: str = "predecessors"
 
-    def victim(self, secret: str) -> str:
-        """The program that runs first, with the secret in it."""
-        return _VICTIM.format(secret=secret)
+    @property
+    def program(self) -> Program:
+        """The program that looks there and returns the secret, or None."""
+        lines = "\n".join(f"    {line}" for line in self.places.strip().splitlines())
+        return Program(_THIEF.format(places=lines), "steal")
 
-    def control(self, secret: str) -> str:
-        """The program that runs both in one interpreter, and prints "passed" if it was stolen."""
-        both = f"VICTIM = {self.victim(secret)!r}\nTHIEF = {thief(self)!r}\nEXPECTED = {secret!r}\n"
-        return both + _SHARED
+    def is_proven(self, unsafe: Executor, secret: str) -> bool:
+        """Return whether it finds the secret of a program that shared its interpreter."""
+        victim = _VICTIM.format(secret=secret)
+        names = f"VICTIM = {victim!r}\nTHIEF = {self.program.source!r}\nEXPECTED = {secret!r}\n"
+        return unsafe.run(names + _SHARED, limits=_LIMITS).stdout.strip() == "passed"
+
+    def attempt(self, executor: Executor, secret: str) -> tuple[bool, str]:
+        """Return whether it finds the secret of the program before it, and how it ended."""
+        executor.run(Program(_VICTIM.format(secret=secret), "f"), [(secret,)])
+        execution = executor.run(self.program, [()], _LIMITS)
+        answers = [outcome.value for outcome in execution.outputs]
+        return secret in answers, describe(execution)
 
 
-def thief(way: Theft) -> str:
-    """The program that looks there."""
-    lines = "\n".join(f"    {line}" for line in way.places.strip().splitlines())
-    return _THIEF.format(places=lines)
-
-
-THEFTS = (
+THEFTS: tuple[Theft, ...] = (
     Theft("frames above its own", """
 frame = sys._getframe()
 while frame is not None:
@@ -133,7 +144,7 @@ for frame in sys._current_frames().values():
         yield from list(frame.f_locals.values()) + [repr(frame.f_globals)[:1000000]]
         frame = frame.f_back
 """),
-    Theft("all objects that are collected", """
+    Theft("objects of the garbage collector", """
 gc.unfreeze()
 for thing in gc.get_objects():
     yield thing
@@ -142,7 +153,7 @@ for thing in gc.get_objects():
     if type(thing) in (list, tuple, set):
         yield from list(thing)
 """),
-    Theft("what refers to its own globals", """
+    Theft("objects that refer to its globals", """
 seen, todo = set(), [globals(), sys.modules, sys]
 for _ in range(200000):
     if not todo:
@@ -155,19 +166,19 @@ for _ in range(200000):
     todo += gc.get_referrers(thing)[:50] if len(seen) < 500 else []
     todo += gc.get_referents(thing)
 """),
-    Theft("modules and what is in them", """
+    Theft("contents of loaded modules", """
 for module in list(sys.modules.values()):
     for thing in list(getattr(module, "__dict__", {}).values()):
         yield thing
         if isinstance(thing, (list, tuple)):
             yield from thing
 """),
-    Theft("lines kept for tracebacks", """
+    Theft("linecache", """
 import linecache
 for _, _, lines, _ in [entry for entry in linecache.cache.values() if len(entry) == 4]:
     yield from lines
 """),
-    Theft("the last error", """
+    Theft("sys.last_value", """
 for name in ("last_value", "last_exc", "last_type", "last_traceback"):
     yield repr(getattr(sys, name, None))
 """),
@@ -205,7 +216,7 @@ things = [object(), b"x" * 100, "y" * 300, [1] * 30, {1: 2}, 2**70, gc.get_objec
 for thing in things:
     yield from around(id(thing))
 """),
-    Theft("blocks that were freed", """
+    Theft("freed memory blocks", """
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 for size in [2**k + d for k in range(5, 21) for d in (0, 1, 33)]:
@@ -215,7 +226,7 @@ yield from pages(libc.sbrk(0) & 0x7FFFFFFFFFFF, -1)
 for thing in (object(), "x" * 50, b"y" * 200, [0] * 40):
     yield from around(id(thing))
 """),
-    Theft("strings that were interned", """
+    Theft("memory around interned strings", """
 for thing in (sys.intern("x" * 8), sys.intern("secret"), "abc", "KEPT", "held"):
     yield from around(id(thing))
 """),
@@ -227,7 +238,7 @@ while frame is not None:
     frame = frame.f_back
 yield from around(ctypes.addressof(here))
 """),
-    Theft("its own memory as a file", """
+    Theft("/proc/self/mem", """
 for line in open("/proc/self/maps"):
     where, rights, *_ = line.split()
     start, end = (int(number, 16) for number in where.split("-"))

@@ -1,7 +1,7 @@
-"""Programs that do not break out but cheat whoever grades them.
+"""Programs that do not break out but try to get a better grade than they deserve.
 
-Each succeeds against a grader of the common kind, which runs the program and compares its answers
-in one process; the harnesses below are such graders. The answer asked for is a secret.
+Each succeeds against a grader of the usual kind (the harnesses below), which runs the program and
+compares its answers in one process. The expected answer is a secret.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fugu.sandbox.execution import Limits
-from fugu.sandbox.grading import Case, Task
+from fugu.sandbox.executor import Executor
+from fugu.sandbox.grading import Case, Task, grade
 
-LIMITS = Limits(cpu_seconds=1.0, wall_seconds=10.0)
+_LIMITS = Limits(cpu_seconds=1.0, wall_seconds=10.0)
+_MEASURED = 12345.678  # the answer that MEASURING expects
 
 COMPARING = """
 def grader(source, expected):
@@ -76,25 +78,34 @@ except BaseException as error:
 
 @dataclass(frozen=True)
 class Cheat:
-    """One way to be graded better than one is."""
+    """A program that tries to pass a test without the right answer.
+
+    Attributes:
+        name: What it does.
+        source: The program, which defines `solve(n)`.
+        harness: The usual grader that it deceives.
+        category: What must be isolated from it.
+    """
 
     name: str
     source: str
     harness: str
-    """The common grader that it works against."""
-    wall: str = "grading"
+    category: str = "grading"
 
-    def control(self, secret: str) -> str:
-        """The program that runs the harness on it, and prints "passed" if the cheat works."""
-        return f"SOURCE = {self.source!r}\nEXPECTED = {secret!r}\n{self.harness}"
+    def is_proven(self, unsafe: Executor, secret: str) -> bool:
+        """Return whether it deceives the usual grader, in an executor without isolation."""
+        names = f"SOURCE = {self.source!r}\nEXPECTED = {secret!r}\n"
+        return unsafe.run(names + self.harness).stdout.strip() == "passed"
 
-    def task(self, secret: str) -> Task:
-        """The same question, for us to grade."""
-        expected = 12345.678 if self.harness is MEASURING else secret
-        return Task(self.name, "solve", (Case((3,), expected),), limits=LIMITS)
+    def attempt(self, executor: Executor, secret: str) -> tuple[bool, str]:
+        """Return whether it passes when the sandbox grades it, and the verdict."""
+        expected = _MEASURED if self.harness is MEASURING else secret
+        task = Task(self.name, "solve", (Case((3,), expected),), limits=_LIMITS)
+        verdict = grade(self.source, task, executor).verdict
+        return verdict == "passed", verdict
 
 
-CHEATS = (
+CHEATS: tuple[Cheat, ...] = (
     Cheat("an answer that equals everything", """
 class Anything:
     def __eq__(self, other): return True
@@ -102,7 +113,7 @@ class Anything:
     __hash__ = None
 def solve(n): return Anything()
 """, COMPARING),
-    Cheat("a text that equals everything", """
+    Cheat("a string that equals everything", """
 class Anything(str):
     def __eq__(self, other): return True
     def __ne__(self, other): return False
@@ -120,7 +131,7 @@ def solve(n):
                     return names[name]
         frame = frame.f_back
 """, COMPARING),
-    Cheat("searching all objects", """
+    Cheat("searching the garbage collector's objects", """
 import gc
 def solve(n):
     seen = [list(gc.get_objects())]
@@ -130,7 +141,7 @@ def solve(n):
                 if type(value) is str and value.startswith("secret-"):
                     return value
 """, COMPARING),
-    Cheat("writing into the grader's result", """
+    Cheat("appending to the grader's result", """
 import sys
 def solve(n):
     frame = sys._getframe()
@@ -141,12 +152,12 @@ def solve(n):
         frame = frame.f_back
     return None
 """, COLLECTING),
-    Cheat("leaving before the test", "import sys\nsys.exit(0)\n", CHECKING_STATUS),
-    Cheat("leaving in the middle of the test", """
+    Cheat("sys.exit before the test", "import sys\nsys.exit(0)\n", CHECKING_STATUS),
+    Cheat("os._exit during the test", """
 import os
 def solve(n): os._exit(0)
 """, CHECKING_STATUS),
-    Cheat("forging the result pipe", """
+    Cheat("forging the result on a pipe", """
 import os
 def solve(n):
     for descriptor in range(3, 64):
@@ -156,28 +167,28 @@ def solve(n):
             pass
     os._exit(0)
 """, READING_PIPE),
-    Cheat("another abs", """
+    Cheat("replacing builtins.abs", """
 import builtins
 builtins.abs = lambda value: 0.0
 def solve(n): return 1.0
 """, MEASURING),
-    Cheat("leaving as the test fails", """
+    Cheat("os._exit in sys.excepthook", """
 import os, sys
 sys.excepthook = lambda *_: os._exit(0)
 def solve(n): return None
 """, CHECKING_STATUS),
-    Cheat("leaving when all is over", """
+    Cheat("os._exit in atexit", """
 import atexit, os
 atexit.register(os._exit, 0)
 def solve(n): return None
 """, CHECKING_STATUS),
-    Cheat("saying that it has passed", """
+    Cheat("printing 'passed' and exiting", """
 import os
 def solve(n):
     os.write(1, b"passed")
     os._exit(0)
 """, COMPARING),
-    Cheat("ending all that is asserted", """
+    Cheat("a trace function in the grader's frame", """
 import sys
 def solve(n):
     def trace(frame, event, argument):
