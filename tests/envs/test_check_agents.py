@@ -132,19 +132,19 @@ class PopsActions(Team):
 
 
 TEAM_FAULTS: list[tuple[type[Team], str, str, str]] = [
-    (Stranger, "agents", "fail", "given 'x'; allowed: the possible_agents ['a', 'b', 'c']"),
-    (StrangeKey, "agents", "fail", "observations for 'x'"),
+    (Stranger, "agents", "fail", "expected one of the possible_agents ['a', 'b', 'c']; got 'x'"),
+    (StrangeKey, "agents", "fail", "got observations of 'x'"),
     (Vanishing, "agents", "fail", "'b' left env.agents neither terminated nor truncated"),
-    (Lingering, "agents", "warn", "is over and still in env.agents"),
-    (NewObject, "agents", "warn", "observation_space('a') gives another object, equal,"),
-    (NewSpace, "agents", "fail", "gives another space when asked again: Discrete(5)"),
-    (Unrewarded, "agents", "warn", "no rewards for 'a', which acted"),
-    (Blind, "agents", "fail", "no observation for 'a'"),
-    (Deserted, "agents", "fail", "left env.agents empty"),
-    (ListsOfRewards, "step", "fail", "rewards as list of 2 items"),
-    (NoInfos, "reset", "fail", "reset returned dict"),
-    (TextInfos, "infos", "fail", "given str 'fine'"),
-    (Nameless, "layout", "fail", "no possible_agents"),
+    (Lingering, "agents", "warn", "expected env.agents without agents that are over; got "),
+    (NewObject, "agents", "warn", "got another object, equal to the first"),
+    (NewSpace, "agents", "fail", "action_space('a'): expected the same on each call; got Discrete(5)"),
+    (Unrewarded, "agents", "warn", "rewards of each agent that acted; got none of 'a'"),
+    (Blind, "agents", "fail", "got none of 'a'"),
+    (Deserted, "reset", "fail", "expected at least one agent that can act"),
+    (ListsOfRewards, "step", "fail", "expected rewards as a dict by agent; got list of 2 items"),
+    (NoInfos, "reset", "fail", "(observations, infos); got dict"),
+    (TextInfos, "infos", "fail", "expected a dict; got str 'fine'"),
+    (Nameless, "layout", "fail", "expected possible_agents; got none"),
     (PopsActions, "actions", "fail", "wrote into the action"),
 ]
 
@@ -238,10 +238,10 @@ def test_turns() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "text"),
     [
-        (StayingTurns, "agents", "stay in env.agents after each was told that it is over"),
-        (StrangeTurns, "agents", "given 'x'; allowed: the possible_agents"),
-        (ShortLast, "step", "last returned tuple of 4 items"),
-        (OverAtOnce, "reset", "nobody can act"),
+        (StayingTurns, "agents", "stay in env.agents after each of them is over"),
+        (StrangeTurns, "agents", "expected one of the possible_agents ['a', 'b']; got 'x'"),
+        (ShortLast, "step", "info); got tuple of 4 items"),
+        (OverAtOnce, "reset", "expected at least one agent that can act"),
         (RaisingTurns, "step", "ValueError: whose turn?"),
     ],
 )

@@ -15,7 +15,7 @@ from faulty_envs import STEPS, RaisesInReset, RaisesInStep, Unseeded, Walk, quie
 from gymnasium import spaces
 
 from fugu.core.errors import UsageError
-from fugu.envs.checking import Report, check, checker, runs
+from fugu.envs.checking import Report, check, checker, recording
 
 
 def test_what_is_no_environment_is_refused() -> None:
@@ -23,7 +23,7 @@ def test_what_is_no_environment_is_refused() -> None:
         with pytest.raises(UsageError, match="allowed: a gymnasium.Env"):
             check(given)
     for arguments in ({"steps": 0}, {"steps": 1.5}, {"steps": True}, {"seed": "x"}):
-        with pytest.raises(UsageError, match="allowed: an int"):
+        with pytest.raises(UsageError, match="expected an int"):
             check(Walk, **arguments)
 
 
@@ -68,7 +68,7 @@ def test_a_slow_environment_gets_fewer_steps(monkeypatch: pytest.MonkeyPatch) ->
             time.sleep(0.01)
             return super().step(action)
 
-    monkeypatch.setattr(runs, "RUN_SECONDS", 0.25)
+    monkeypatch.setattr(recording, "RUN_SECONDS", 0.25)
     report = quietly(Slow, steps=100_000)
     assert report.ok, str(report)
     assert "of 100,000, as many as the time allowed" in report["step"].detail

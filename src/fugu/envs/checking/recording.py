@@ -1,0 +1,411 @@
+"""Recording: play an environment of any kind and record what it gives to its agents."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu.core.errors import PackError
+from fugu.core.seeding import episode_seed
+from fugu.envs.checking.guard import Guard
+from fugu.envs.checking.report import FatalFinding, Finding, Findings, Status
+from fugu.envs.contract import AgentGroup, Buffers
+from fugu.envs.gymnasium_env import AGENT, find_mask_method
+from fugu.envs.masks import MaskWriter, find_mask
+from fugu.native.nodes import join
+from fugu.native.packing_reference import describe
+from fugu.spaces import Layout
+
+Actions = dict[Hashable, Any]
+Layouts = dict[Hashable, tuple[Layout | None, Layout | None]]  # observation, action, by agent
+Mask = NDArray[np.bool_]
+Rows = dict[Hashable, tuple[AgentGroup, Buffers, int]]  # where emulation has the row of an agent
+
+RUN_SECONDS = 20.0  # a run of a slow environment is cut short after this time
+_STEP = ("observation", "reward", "terminated", "truncated", "info")
+_PARALLEL_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What the environment gave to one agent at once.
+
+    Attributes:
+        agent: Name of the agent.
+        place: Where in the run this was, such as "episode 0, step 3".
+        observation: As given, like `info`, `reward`, `terminated` and `truncated`.
+        first: Whether the agent has not acted yet, so that reward and flags mean nothing.
+        fingerprint: A hash of each leaf of what must be equal for equal seeds, by its name.
+        row: The hash of the observation as a flat row; None if it does not fit its layout.
+    """
+
+    agent: Hashable
+    place: str
+    observation: Any
+    info: Any
+    reward: Any = 0.0
+    terminated: Any = False
+    truncated: Any = False
+    first: bool = False
+    fingerprint: dict[str, int] = field(default_factory=dict)
+    row: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the agent's episode is over."""
+        return is_set(self.terminated) or is_set(self.truncated)
+
+
+@dataclass
+class Turn:
+    """What an environment gave since the last actions, and the actions that follow.
+
+    Attributes:
+        given: Transitions since the last actions, without their observations and infos.
+        masks: Action mask of each agent that acts next.
+        actions: The actions that follow; the player fills them in.
+    """
+
+    given: list[Transition]
+    masks: dict[Hashable, Mask]
+    actions: Actions = field(default_factory=dict)
+
+    def difference(self, now: Turn) -> str | None:
+        """Return where another run of the same actions differs, in words."""
+        for old, new in zip_longest(self.given, now.given):
+            if old is None or new is None or (old.agent, old.place) != (new.agent, new.place):
+                names = [x and f"{x.agent!r} at {x.place}" for x in (old, new)]
+                return f"who is next: {names[0]}, then {names[1]}"
+            names = sorted(old.fingerprint.keys() | new.fingerprint.keys())
+            other = [n for n in names if old.fingerprint.get(n) != new.fingerprint.get(n)]
+            if other or old.row != new.row:
+                return f"{shortened(other) or 'the observation'} at {new.place}"
+        if any(mask.tobytes() != self.masks[agent].tobytes() for agent, mask in now.masks.items()):
+            return f"the action mask at {now.given[-1].place}"
+        return None
+
+    def mismatch(self, rows: Rows) -> str | None:
+        """Return where the rows of emulation differ from what was given, in words."""
+        live = {agent for agent, (_, buffers, row) in rows.items() if buffers.live[row]}
+        if live != set(self.masks):
+            return f"{self.given[-1].place}: expected live rows of {set(self.masks)}; got {live}"
+        for given in self.given:
+            _, buffers, row = rows[given.agent]
+            seen = "final" if given.ended else "observations"
+            if given.row not in (None, hash(getattr(buffers, seen)[row].tobytes())):
+                return f"{given.place}: {seen} of {given.agent!r} are not what was given"
+            with np.errstate(over="ignore"):  # the check of rewards reports what is too large
+                reward = np.float32(np.ravel(given.reward)[0])
+            flags = is_set(given.terminated), is_set(given.truncated)
+            names = "rewards", "terminations", "truncations"
+            for name, value in zip(names, (reward, *flags), strict=True):
+                same = np.array_equal(getattr(buffers, name)[row], value, equal_nan=True)
+                if not same and not given.first:
+                    return f"{given.place}: {name} of {given.agent!r} are not what was given"
+        return None
+
+
+class RecordedEnv:
+    """Plays a Gymnasium environment and records the transitions of its agent.
+
+    Attributes:
+        episode: Number of the current episode, from 0 on.
+        reset_seconds: Duration of each reset.
+        step_seconds: Duration of each step.
+        cut_short: Whether the run ended early because it took too long.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        layouts: Layouts,
+        guard: Guard,
+        findings: Findings,
+        inspect: Callable[[list[Transition]], None] = lambda _: None,
+    ) -> None:
+        self.episode, self._step, self.cut_short = -1, 0, False
+        self.reset_seconds: list[float] = []
+        self.step_seconds: list[float] = []
+        self._env, self._layouts, self._guard = env, layouts, guard
+        self._findings, self._inspect = findings, inspect
+        self._given: list[Transition] = []
+        self._action_masks = find_mask_method(env) if isinstance(env, gymnasium.Env) else None
+
+    @property
+    def place(self) -> str:
+        """Where in the run this is, in words."""
+        if self._step:
+            return f"episode {self.episode}, step {self._step}"
+        return f"reset of episode {max(self.episode, 0)}"
+
+    @property
+    def _waiting(self) -> list[Transition]:
+        """The transitions of the agents that act next."""
+        return [transition for transition in self._given if not transition.ended]
+
+    def turns(self, seed: int, steps: int) -> Iterator[Turn]:
+        """Play up to `steps` steps, fewer if they take long; yield a turn before each, and a last.
+
+        The player fills in `turn.actions` before it asks for the next turn. Every episode is reset
+        with the seed that emulation gives it.
+        """
+        began = time.monotonic()
+        for number in range(steps + 1):
+            if not self._waiting:
+                self._reset(episode_seed(seed, self.episode + 1))
+            given = [replace(transition, observation=None, info=None) for transition in self._given]
+            masks = {transition.agent: self._mask(transition) for transition in self._waiting}
+            turn = Turn(given, masks)
+            yield turn
+            self.cut_short = number < steps and time.monotonic() - began > RUN_SECONDS
+            if number == steps or self.cut_short:
+                return
+            self._given, self._step = [], self._step + 1
+            self.step_seconds.append(0.0)
+            self._advance(copy.deepcopy(turn.actions))
+
+    def _reset(self, seed: int) -> None:
+        self.episode, self._step = self.episode + 1, 0
+        self.reset_seconds.append(0.0)
+        self._begin_episode(seed)
+        if not self._waiting:
+            text = "reset: expected at least one agent that can act; got none"
+            raise self._fatal("reset", text, "Start each episode with an agent that is not over.")
+
+    # ------------------------------------------------------------------ by kind of environment
+
+    def _begin_episode(self, seed: int) -> None:
+        observation, info = self._call("reset", ("observation", "info"), seed=seed, options=None)
+        self._add(self._transition(AGENT, observation, info, first=True))
+
+    def _advance(self, actions: Actions) -> None:
+        observation, *outcome, info = self._call("step", _STEP, actions[AGENT])
+        self._add(self._transition(AGENT, observation, info, *outcome))
+
+    # ------------------------------------------------------------------ calls and transitions
+
+    def _call(self, name: str, returns: tuple[str, ...], *args: Any, **kwargs: Any) -> Any:
+        """Call a method that returns a tuple of these values, or anything if none are named."""
+        check, before = "reset" if name == "reset" else "step", fingerprint(args)
+        function = getattr(self._env, name)
+        result = self._guard.call(check, function, *args, place=self.place, **kwargs)
+        times = self.step_seconds if self._step else self.reset_seconds
+        times[-1] += self._guard.seconds
+        if fingerprint(args) != before:
+            text = "expected step to leave the action unchanged; it wrote into the action"
+            advice = "Copy the action before changing it: it belongs to the caller."
+            self._note("actions", "fail", text, advice)
+        if returns and not (isinstance(result, tuple) and len(result) == len(returns)):
+            text = f"{name}: expected a tuple ({', '.join(returns)}); got {describe(result)}"
+            advice = "Return such a tuple; wrap an environment of the old Gym with shimmy."
+            raise self._fatal(check, text, advice)
+        return result
+
+    def _fatal(self, check: str, text: str, advice: str) -> FatalFinding:
+        return FatalFinding(check, f"{self.place}: {text}", advice)
+
+    def _note(self, check: str, status: Status, text: str, advice: str, where: str = "") -> None:
+        self._findings.add(Finding(check, status, text, advice, where), self.place)
+
+    def _add(self, *transitions: Transition) -> None:
+        self._given += transitions
+        self._inspect(list(transitions))
+
+    def _transition(
+        self, agent: Hashable, observation: Any, info: Any, *outcome: Any, first: bool = False
+    ) -> Transition:
+        outcomes = dict(zip(_STEP[1:4], outcome, strict=False))
+        prints = {name_leaf(path): value for path, value in fingerprint(observation).items()}
+        prints |= {} if first else fingerprint(outcomes)
+        row = row_hash(self._layouts[agent][0], observation)
+        transition = Transition(agent, self.place, observation, info, **outcomes)
+        return replace(transition, first=first, fingerprint=prints, row=row)
+
+    def _mask(self, transition: Transition) -> Mask:
+        """Return the action mask that emulation would find; without one, all are allowed."""
+        layout = self._layouts[transition.agent][1]
+        if layout is None:
+            return np.ones(0, np.bool_)
+        writer = MaskWriter(layout)
+        flat = np.ones(writer.width, np.bool_)
+        mask, info = None, transition.info if isinstance(transition.info, dict) else {}
+        if self._action_masks is not None and writer.width:
+            mask = self._guard.call("action masks", self._action_masks, place=self.place)
+        if mask is None:
+            mask = find_mask(transition.observation, info, writer.width)
+        if mask is not None and writer.width:
+            self._guard.call("action masks", writer.write, mask, flat, place=self.place)
+        return flat
+
+
+class RecordedParallelEnv(RecordedEnv):
+    """Plays a PettingZoo ParallelEnv and records the transitions of its agents."""
+
+    def _begin_episode(self, seed: int) -> None:
+        result = self._call_for_dicts("reset", ("observations", "infos"), seed=seed, options=None)
+        self._add(*(self._join(agent, *result) for agent in self._agents()))
+
+    def _advance(self, actions: Actions) -> None:
+        acted = list(actions)
+        result = self._call_for_dicts("step", _PARALLEL_STEP, actions)
+        agents = self._agents()
+        transitions = [self._outcome(agent, result, agent in agents) for agent in acted]
+        joined = [agent for agent in agents if agent not in acted]
+        self._add(*transitions, *(self._join(agent, result[0], result[4]) for agent in joined))
+
+    def _agents(self) -> list[Hashable]:
+        """Return `env.agents`, all of which must be possible agents."""
+        return [self._possible(agent) for agent in self._env.agents]
+
+    def _possible(self, agent: Hashable) -> Hashable:
+        if agent not in self._layouts:
+            text = f"expected one of the possible_agents {list(self._layouts)}; got {agent!r}"
+            advice = "List every agent that may ever appear in possible_agents."
+            raise self._fatal("agents", text, advice)
+        return agent
+
+    def _call_for_dicts(
+        self, name: str, returns: tuple[str, ...], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a method that returns a tuple of dicts by agent."""
+        result = self._call(name, returns, *args, **kwargs)
+        for part, values in zip(returns, result, strict=True):
+            if not isinstance(values, Mapping):
+                text = f"{name}: expected {part} as a dict by agent; got {describe(values)}"
+                raise self._fatal(name, text, f"Return {part} as {{agent: value}}.")
+            for agent in set(values) - set(self._layouts):
+                text = f"{name}: expected {part} of possible_agents only; got {part} of {agent!r}"
+                advice = "Return values of possible_agents only: other agents have no row."
+                self._note("agents", "warn" if part == "infos" else "fail", text, advice, part)
+        return result
+
+    def _join(self, agent: Hashable, observations: Any, infos: Any) -> Transition:
+        """Return the first transition of an agent that has not acted yet."""
+        if agent not in observations:
+            text = f"expected an observation of each agent in env.agents; got none of {agent!r}"
+            raise self._fatal("agents", text, "Return one for each agent in env.agents.")
+        return self._transition(agent, observations[agent], infos.get(agent, {}), first=True)
+
+    def _outcome(self, agent: Hashable, result: Any, present: bool) -> Transition:
+        """Return what an agent was given for its action."""
+        for name, values in zip(_PARALLEL_STEP[1:], result[1:], strict=True):
+            if agent not in values:
+                text = f"step: expected {name} of each agent that acted; got none of {agent!r}"
+                advice = "Return a value for each agent that acted."
+                self._note("agents", "warn", text, advice, name)
+        defaults: tuple[Any, ...] = (None, 0.0, False, False, {})
+        values = (part.get(agent, default) for part, default in zip(result, defaults, strict=True))
+        observation, *outcome, info = values
+        transition = self._transition(agent, observation, info, *outcome)
+        if transition.ended and present:
+            text = f"expected env.agents without agents that are over; got {agent!r}"
+            advice = "Remove agents from env.agents when they are terminated or truncated."
+            self._note("agents", "warn", text, advice, "over")
+        if not transition.ended and not present:
+            text = f"{agent!r} left env.agents, neither terminated nor truncated"
+            raise self._fatal("agents", text, "Set one of the two flags when an agent leaves.")
+        return transition
+
+
+class RecordedTurnEnv(RecordedParallelEnv):
+    """Plays a PettingZoo AECEnv and records the transitions of its agents."""
+
+    def _begin_episode(self, seed: int) -> None:
+        self._call("reset", (), seed=seed, options=None)
+        if self._agents():
+            self._last(first=True)
+
+    def _advance(self, actions: Actions) -> None:
+        (action,) = actions.values()
+        for _ in range(2 * len(self._layouts) + 1):
+            self._call("step", (), action)
+            if not self._env.agents:
+                return
+            self._last(first=False)
+            if self._waiting:
+                return
+            action = None
+        text = f"{self._env.agents} stay in env.agents after each of them is over"
+        raise self._fatal("agents", text, "Remove an agent from env.agents on its step(None).")
+
+    def _last(self, first: bool) -> None:
+        observation, *outcome, info = self._call("last", _STEP)
+        agent = self._possible(self._env.agent_selection)
+        self._add(self._transition(agent, observation, info, *outcome, first=first))
+
+
+def record(env: Any, *args: Any) -> RecordedEnv:
+    """Return the recording wrapper for this kind of environment."""
+    if isinstance(env, gymnasium.Env):
+        return RecordedEnv(env, *args)
+    return (RecordedTurnEnv if hasattr(env, "agent_iter") else RecordedParallelEnv)(env, *args)
+
+
+# ---------------------------------------------------------------------- leaves and hashes
+
+
+def is_set(flag: Any) -> bool:
+    """Return whether a flag is set, whatever its type."""
+    try:
+        return bool(flag)
+    except (TypeError, ValueError):  # such as an array of several: the check of flags reports it
+        return False
+
+
+def leaves_of(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a tree of dicts, tuples and lists, with their paths.
+
+    >>> list(leaves_of({"a": (1, 2), "b": "x"}))
+    [('a/0', 1), ('a/1', 2), ('b', 'x')]
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves_of(item, join(path, key))
+    elif isinstance(value, tuple | list):
+        for i, item in enumerate(value):
+            yield from leaves_of(item, join(path, i))
+    else:
+        yield path, value
+
+
+def name_leaf(path: str) -> str:
+    """Return what findings call a leaf of an observation."""
+    return f"'{path}'" if path else "the observation"
+
+
+def fingerprint(value: Any) -> dict[str, int]:
+    """Return a hash of each leaf by its path; equal values have equal ones within one process."""
+    return {path: _hash(leaf) for path, leaf in leaves_of(value)}
+
+
+def row_hash(layout: Layout | None, value: Any) -> int | None:
+    """Return the hash of a value as a flat row, or None if it does not fit the layout."""
+    if layout is None:
+        return None
+    row = layout.zeros()
+    try:
+        layout.pack(value, row)
+    except PackError:
+        return None
+    return hash(row.tobytes())
+
+
+def _hash(leaf: Any) -> int:
+    array = np.asarray(leaf)
+    if array.dtype != object:
+        return hash((array.dtype.str, array.shape, array.tobytes()))
+    # The text of an unknown object may hold its address, which differs from run to run.
+    return hash((type(leaf).__qualname__, array.shape))
+
+
+def shortened(names: list[str]) -> str:
+    """Return the first names of a list, separated by commas."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
