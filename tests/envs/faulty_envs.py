@@ -302,7 +302,7 @@ FAULTS: list[tuple[type[Walk], str, str, str]] = [
     (ExtraKey, "observations", "fail", "unknown keys ['secret']"),
     (OutOfBounds, "bounds", "fail", "'body/position': expected -1.0 to 1.0; got 7.5 at index [1]"),
     (OutOfBounds, "bounds", "fail", "(3 times, first at episode 0, step 3)"),
-    (JustOutOfBounds, "bounds", "warn", "'body/position': expected -1.0 to 1.0; got 1.0000001 at"),
+    (JustOutOfBounds, "bounds", "warn", "'body/position': expected -1.0 to 1.0; got 1.0000001"),
     (OutOfRange, "bounds", "fail", "'gear': expected an integer from 0 to 2; got 3"),
     (NanObservation, "finite", "fail", "'body/position': expected finite numbers; got nan at index [1]"),
     (InfiniteObservation, "finite", "fail", "'speed': "),

@@ -41,7 +41,7 @@ def test_nested_environments() -> None:
     assert set(statuses(quietly(Walk)).values()) == {"ok"}
     report = quietly(Expedition, limits=8, steps=300)
     assert report.ok, str(report)
-    assert report["step"].detail.startswith("300 of 300 steps;")
+    assert report["step"].detail.startswith("300 steps of 300;")
 
 
 def test_good_parallel_environment() -> None:
@@ -50,10 +50,10 @@ def test_good_parallel_environment() -> None:
 
     report = quietly(simple_spread_v3.parallel_env)
     assert report.ok, str(report)
-    assert report["agents"].detail == "3 possible, 3 at once; groups: agent (3)"
+    assert report["agents"].detail == "3 possible; 3 act at once"
     report = quietly(simple_speaker_listener_v4.parallel_env())
     assert report.ok, str(report)
-    assert "groups: speaker (1), listener (1)" in report["agents"].detail
+    assert "speaker_0: observations" in report["layout"].detail
 
 
 def test_good_turn_by_turn_environment() -> None:
@@ -108,7 +108,7 @@ def test_the_layout_of_a_sequence_takes_a_limit() -> None:
     assert quietly(Endless, limits={"road": 4}).ok
     row = quietly(Endless, limits={"road": 4, "rode": 4})["layout"]
     assert "given ['rode']; allowed: ['road']" in row.detail
-    assert row.advice == "Do what the error says."
+    assert "by path is for observations" in row.advice
 
 
 def test_every_fault_is_told_at_once() -> None:
@@ -134,7 +134,7 @@ def test_after_a_fault_the_rest_is_skipped() -> None:
     report = quietly(RaisesInReset)
     assert {row.name for row in report.rows if row.status == "skip"} >= {"step", "same seed"}
     assert report["step"].detail == "not run: see 'reset'"
-    assert quietly(RaisesInStep)["observations"].detail.startswith("6 transitions")
+    assert quietly(RaisesInStep)["observations"].detail.startswith("6 observations")
 
 
 # ---------------------------------------------------------------------- autoreset
@@ -159,7 +159,7 @@ def test_autoreset_notices_what_emulation_changes(
 
     monkeypatch.setattr(slots.Slot, name, wrong)
     report = quietly(Walk)
-    words = {"final": "final of", "observation": "observations of", "reward": "rewards of"}
+    words = {"final": "the final observation", "observation": "the observation", "reward": "reward"}
     assert words[fault] in report["autoreset"].detail
     assert [row.name for row in report.failures] == ["autoreset"]
     assert report["same seed"].status == "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -12,11 +13,18 @@ from gymnasium import Space
 
 from fugu.core.errors import SpaceError, UsageError
 from fugu.core.seeding import derive
-from fugu.envs.checking import recording
 from fugu.envs.checking.guard import Guard
 from fugu.envs.checking.inspection import Inspector
-from fugu.envs.checking.recording import Layouts, RecordedEnv, Rows, Turn, shortened
-from fugu.envs.checking.report import FatalFinding, Finding, Findings, Report
+from fugu.envs.checking.recording import (
+    Layouts,
+    RecordedEnv,
+    RecordedParallelEnv,
+    RecordedTurnEnv,
+    Rows,
+    Turn,
+    shortened,
+)
+from fugu.envs.checking.report import Finding, Findings, Report
 from fugu.envs.emulation import emulate, is_environment, refusal
 from fugu.envs.gymnasium_env import AGENT
 from fugu.envs.masks import sample_mask
@@ -24,28 +32,14 @@ from fugu.spaces import Layout
 from fugu.spaces.compile import Limits
 
 CALL_SECONDS = 60.0  # after this time a call of the environment counts as hung
-CHECKS = {  # and what it means that a check of every transition found nothing
-    "make": "",
-    "layout": "",
-    "reset": "called with seed= and options=",
-    "step": "",
-    "agents": "",
-    "observations": "keys, shapes and dtypes as declared",
-    "bounds": "within the declared bounds",
-    "finite": "all numbers finite",
-    "rewards": "",
-    "flags": "all bools",
-    "infos": "all dicts",
-    "action masks": "",
-    "same seed": "",
-    "other seed": "",
-    "autoreset": "",
-    "kept observations": "none changed later",
-    "actions": "none changed by a step",
-    "time": "",
-    "close": "",
-}
+CHECKS = (
+    "make", "layout", "reset", "step", "agents", "observations", "bounds", "finite", "rewards",
+    "flags", "infos", "action masks", "same seed", "other seed", "autoreset",
+    "kept observations", "actions", "time", "close",
+)  # fmt: skip
 _OPTIONAL = ("agents", "action masks", "close")  # shown only where they apply
+_OF_OBSERVATIONS = ("observations", "bounds", "finite", "infos", "kept observations")
+_OF_STEPS = ("rewards", "flags", "actions")
 _SPACES = ("observation_space", "action_space")
 _NETHACK = ("nle", "minihack")
 
@@ -111,28 +105,28 @@ class Checker:
         self._spaces: dict[Hashable, tuple[Any, Any]] = {}
         self._layouts: Layouts = {}
         self._record: list[Turn] = []
-        self._emulated_seconds: list[float] = []
 
     def run(self) -> Report:
         """Run all checks."""
         reason = "not run"
         try:
             self._run()
-        except FatalFinding as fatal:
-            self._findings.add(fatal.finding)
-            reason = f"not run: see '{fatal.finding.check}'"
+        except Finding as fatal:
+            self._findings.add(fatal)
+            reason = f"not run: see '{fatal.check}'"
         finally:
             self._close()
-        shown = [name for name in CHECKS if name not in _OPTIONAL or name in self._findings]
-        return Report(self._findings.results(shown, reason), self._subject)
+        results = (self._findings.result(check, reason) for check in CHECKS)
+        shown = (x for x in results if x.status != "skip" or x.name not in _OPTIONAL)
+        return Report(tuple(shown), self._subject)
 
     def _run(self) -> None:
         env = self._make()
         self._guard.call("make", self._describe, env)
         self._guard.call("layout", self._check_layout, env)
-        bare = self._check_bare(env)
+        self._check_bare(env)
         repeatable = self._check_same_seed(self._make())
-        self._check_autoreset(self._make(), bare, repeatable)
+        self._check_autoreset(self._make(), repeatable)
         if repeatable:
             self._check_other_seed(env)
 
@@ -152,10 +146,9 @@ class Checker:
         for env in self._made.values():
             try:
                 self._guard.call("close", env.close)
-            except FatalFinding as fatal:
-                self._findings.add(fatal.finding)
-        if self._made:
-            self._findings.passed("close", f"closed the {len(self._made)} made here")
+                self._findings.passed("close", f"closed the {len(self._made)} made here")
+            except Finding as fatal:
+                self._findings.add(fatal)
 
     def _describe(self, env: Any) -> None:
         spec, metadata = getattr(env, "spec", None), getattr(env, "metadata", None) or {}
@@ -168,188 +161,176 @@ class Checker:
         agents = [AGENT] if isinstance(env, gymnasium.Env) else list(env.possible_agents)
         if not agents:
             text, advice = "expected possible_agents; got none", "List all agents that may appear."
-            raise FatalFinding("layout", text, advice)
-        lines: dict[str, list[str]] = {}
+            raise Finding("layout", "fail", text, advice)
+        names: dict[str, list[str]] = {}
         for agent in agents:
             self._spaces[agent] = declared(env, agent)
             observation, action = self._layouts[agent] = self._compile(agent)
-            lines.setdefault(f"observations {observation}, actions {action}", []).append(str(agent))
+            names.setdefault(f"observations {observation}, actions {action}", []).append(str(agent))
         if not all(isinstance(action, Space) for _, action in self._spaces.values()):
-            raise FatalFinding("layout", "no actions can be drawn", "Declare action_space.")
-        several = len(agents) > 1
-        details = [f"{shortened(who)}: {line}" if several else line for line, who in lines.items()]
-        self._findings.passed("layout", "\n".join(details))
+            raise Finding("layout", "fail", "no actions can be drawn", "Declare action_space.")
+        lines = (f"{shortened(agents)}: {layouts}" for layouts, agents in names.items())
+        self._findings.passed("layout", "\n".join(lines))
 
     def _compile(self, agent: Hashable) -> tuple[Layout | None, Layout | None]:
         """Return the layouts of an agent's observation and action; None if one does not compile."""
-        found: list[Layout | None] = []
-        limits = self._limits, self._action_limits
-        for name, space, limit in zip(_SPACES, self._spaces[agent], limits, strict=True):
+        found: list[Layout | None] = [None, None]
+        for i, limits in enumerate((self._limits, self._action_limits)):
             try:
-                found.append(Layout.of(space, limits=limit, strict=True))
+                found[i] = Layout.of(self._spaces[agent][i], limits=limits, strict=True)
             except SpaceError as error:
-                advice = (
-                    "Do what the error says; limits= by path applies to observations only, a "
-                    "number to both."
-                )
-                text = f"{name} of {agent!r}: {error}"
-                self._findings.add(Finding("layout", "fail", text, advice, name))
-                found.append(None)
+                text = f"{_SPACES[i]} of {agent!r}: {error}"
+                advice = "Do what it says; limits= by path is for observations, a number for both."
+                self._findings.add(Finding("layout", "fail", text, advice, _SPACES[i]))
         return found[0], found[1]
 
     # ------------------------------------------------------------------ the recorded run
 
-    def _check_bare(self, env: Any) -> RecordedEnv:
+    def _recorded(self, env: Any, findings: Findings) -> RecordedEnv:
+        """Return the recording wrapper for this kind of environment."""
+        kind = RecordedTurnEnv if hasattr(env, "agent_iter") else RecordedParallelEnv
+        wrapper = RecordedEnv if isinstance(env, gymnasium.Env) else kind
+        return wrapper(env, self._layouts, self._guard, findings)
+
+    def _check_bare(self, env: Any) -> None:
         """Record a run of the environment itself, and inspect every transition of it."""
-        inspector = Inspector(self._layouts, self._findings)
-        bare = recording.record(env, self._layouts, self._guard, self._findings, inspector.inspect)
+        bare = self._recorded(env, self._findings)
         try:
             self._guard.call("step", self._play_randomly, bare)
-            if not isinstance(env, gymnasium.Env):
-                self._guard.call("agents", self._check_agents, env)
         finally:
             self._describe_record(bare)
-        self._describe_time(bare)
-        return bare
+        self._bare = bare
+        self._describe_time([])
+        if not isinstance(env, gymnasium.Env):
+            self._guard.call("agents", self._check_agents, env)
 
     def _play_randomly(self, bare: RecordedEnv) -> None:
         samplers = {}
         for i, (agent, (_, space)) in enumerate(self._spaces.items()):
             samplers[agent] = copy.deepcopy(space)  # the environment's keeps its generator
             samplers[agent].seed(derive(self._seed, i) >> 33)
+        inspector = Inspector(self._layouts, self._findings)
         for turn in bare.turns(self._seed, self._steps):
+            inspector.inspect(turn.given)
+            turn.given = [replace(given, observation=None, info=None) for given in turn.given]
             self._record.append(turn)
             for agent, mask in turn.masks.items():
                 allowed = None if mask.all() else sample_mask(samplers[agent], iter(mask))
                 turn.actions[agent] = samplers[agent].sample(allowed)
 
-    def _check_agents(self, env: Any) -> None:
-        """Ask for the spaces of every agent again: they must be what they were."""
-        for agent, before in self._spaces.items():
-            for name, old, new in zip(_SPACES, before, declared(env, agent), strict=True):
-                if new is old:
-                    continue
-                text = f"{name}({agent!r}): expected the same on each call; got "
-                if new == old:
-                    text += "another object, equal to the first"
-                    advice = "Return the same object each time, or seeding it has no effect."
-                    self._findings.add(Finding("agents", "warn", text, advice, name))
-                else:
-                    text += f"{new} after {old}"
-                    advice = "Fix the spaces of each agent when the environment is made."
-                    self._findings.add(Finding("agents", "fail", text, advice, name))
-        acting = [len(turn.masks) for turn in self._record]
-        detail = f"{len(self._spaces)} possible, {min(acting)} to {max(acting)} act at once"
-        self._findings.passed("agents", detail)
-
     def _describe_record(self, bare: RecordedEnv) -> None:
         """Say what was looked at, for the checks that found nothing."""
         given = [transition for turn in self._record for transition in turn.given]
-        if not given:
-            return
-        for name, detail in CHECKS.items():
-            if detail:
-                self._findings.passed(name, f"{count(len(given), 'transition')}: {detail}")
-        steps, episodes = len(self._record) - 1, count(bare.episode, "episode")
-        cut = ", as many as the time allowed" if bare.cut_short else ""
-        self._findings.passed("step", f"{steps:,} of {self._steps:,} steps{cut}; {episodes} ended")
-        rewards = [x.reward for x in given if not x.first and isinstance(x.reward, int | float)]
-        if rewards:
-            span = f"from {min(rewards):g} to {max(rewards):g}"
-            self._findings.passed("rewards", f"{count(len(rewards), 'reward')} {span}")
+        outcomes = sum(not transition.first for transition in given)
+        for number, noun, names in (
+            (len(given), "observation", _OF_OBSERVATIONS),
+            (outcomes, "outcome", _OF_STEPS),
+        ):
+            for name in names if number else ():
+                self._findings.passed(name, count(number, noun))
+        if given:
+            resets, episodes = count(bare.episode + 1, "reset"), count(bare.episode, "episode")
+            self._findings.passed("reset", f"{resets}, with seed= and options=")
+            steps = f"{self._num_steps} of {self._steps:,}"
+            self._findings.passed("step", f"{steps}; {episodes} ended")
         masks = [mask for turn in self._record[:-1] for mask in turn.masks.values()]
-        if forbid := sum(not mask.all() for mask in masks):
-            self._findings.passed("action masks", f"{forbid:,} of {len(masks):,} forbid something")
+        if forbidding := sum(not mask.all() for mask in masks):
+            detail = f"{forbidding:,} of {len(masks):,} forbid something"
+            self._findings.passed("action masks", detail)
         if "layout" in self._findings.failed():
             for name in ("observations", "bounds"):
                 self._findings.skipped(name, "not run: see 'layout'")
 
-    def _describe_time(self, bare: RecordedEnv) -> None:
-        step, reset = (median(x) * 1e6 for x in (bare.step_seconds, bare.reset_seconds))
-        # A step through emulation that ends an episode resets it too: not to be compared.
-        both = zip(self._emulated_seconds, bare.step_seconds, self._record[1:], strict=False)
-        added = [e - b for e, b, turn in both if not any(x.first for x in turn.given)]
-        adds = f"{max(median(added), 0.0) * 1e6:.1f} us a step" if added else "not measured"
-        detail = f"step {step:.1f} us, reset {reset:.1f} us (medians); emulation adds {adds}"
-        self._findings.passed("time", detail)
+    @property
+    def _num_steps(self) -> str:
+        return count(max(len(self._record) - 1, 0), "step")
+
+    def _check_agents(self, env: Any) -> None:
+        """Ask for the spaces of every agent again: they must be what they were."""
+        for agent, before in self._spaces.items():
+            for name, old, new in zip(_SPACES, before, declared(env, agent), strict=True):
+                text = f"{name}({agent!r}): expected the same on each call; got "
+                if new != old:
+                    advice = "Fix the spaces of each agent when the environment is made."
+                    text = f"{text}{new} after {old}"
+                    self._findings.add(Finding("agents", "fail", text, advice, name))
+                elif new is not old:
+                    advice = "Return the same object each time, or seeding it has no effect."
+                    text = f"{text}another object, equal to the first"
+                    self._findings.add(Finding("agents", "warn", text, advice, name))
+        acting = sorted({len(turn.masks) for turn in self._record})
+        numbers = " to ".join(map(str, dict.fromkeys((acting[0], acting[-1]))))
+        detail = f"{len(self._spaces)} possible; {numbers} act at once"
+        self._findings.passed("agents", detail)
 
     # ------------------------------------------------------------------ runs that repeat it
 
     def _find_difference(self, env: Any, check: str, seed: int) -> str | None:
         """Repeat the recorded run; return where it first differs, in words."""
-        replay = recording.record(env, self._layouts, self._guard, Findings())
+        turns = self._recorded(env, Findings()).turns(seed, len(self._record) - 1)
         try:
-            turns = replay.turns(seed, len(self._record) - 1)
             for turn, before in zip(turns, self._record, strict=False):
                 if difference := before.difference(turn):
                     return difference
                 turn.actions = before.actions
-        except FatalFinding as fatal:
-            text = f"a run with seed {seed} stopped: {fatal.finding.text}"
-            raise FatalFinding(check, text, fatal.finding.advice) from fatal
+        except Finding as fatal:
+            fatal.check, fatal.text = check, f"a run with seed {seed} stopped: {fatal.text}"
+            raise
         return None
 
     def _check_same_seed(self, env: Any) -> bool:
         """Return whether a second run with the same seed is the same."""
         arguments = env, "same seed", self._seed
         difference = self._guard.call("same seed", self._find_difference, *arguments)
-        if difference is None:
-            steps = count(len(self._record) - 1, "step")
-            self._findings.passed("same seed", f"seed {self._seed} twice: {steps}, all bytes equal")
-            return True
-        text = f"seed {self._seed} twice: expected equal runs; they differ in {difference}"
-        advice = "Call super().reset(seed=seed), and draw from self.np_random only."
-        if type(getattr(env, "unwrapped", env)).__module__.split(".")[0] in _NETHACK:
-            advice = "NetHack ignores reset(seed=): wrap it in fugu.envs.wrappers.SeededNetHack."
-        self._findings.add(Finding("same seed", "fail", text, advice))
-        self._findings.skipped("other seed", "not run: see 'same seed'")
-        return False
+        detail = f"seed {self._seed} twice: {self._num_steps}, all bytes equal"
+        self._findings.passed("same seed", detail)
+        if difference:
+            text = f"seed {self._seed} twice: expected equal runs; they differ in {difference}"
+            advice = "Call super().reset(seed=seed), and draw from self.np_random only."
+            if type(getattr(env, "unwrapped", env)).__module__.split(".")[0] in _NETHACK:
+                advice = (
+                    "NetHack ignores reset(seed=): wrap it in fugu.envs.wrappers.SeededNetHack."
+                )
+            self._findings.add(Finding("same seed", "fail", text, advice))
+            self._findings.skipped("other seed", "not run: see 'same seed'")
+        return difference is None
 
     def _check_other_seed(self, env: Any) -> None:
         arguments = env, "other seed", self._seed + 1
         difference = self._guard.call("other seed", self._find_difference, *arguments)
-        seeds, steps = f"{self._seed} and {self._seed + 1}", count(len(self._record) - 1, "step")
-        self._findings.passed("other seed", f"seeds {seeds} differ in {difference}")
+        seeds = f"seeds {self._seed} and {self._seed + 1}"
+        self._findings.passed("other seed", f"{seeds} differ in {difference}")
         if difference is None:
-            text = f"expected runs that differ; seeds {seeds} give the same {steps}"
+            text = f"expected runs that differ; {seeds} give the same {self._num_steps}"
             advice = "Nothing to do if nothing in it is random; else it ignores its seed."
             self._findings.add(Finding("other seed", "warn", text, advice))
 
-    def _check_autoreset(self, env: Any, bare: RecordedEnv, repeatable: bool) -> None:
+    def _check_autoreset(self, env: Any, repeatable: bool) -> None:
         """Repeat the run through emulation: every row must be what the environment gave."""
-        failed, steps = self._findings.failed(), count(len(self._record) - 1, "step")
+        failed = [name for name in self._findings.failed() if name != "same seed"]
+        names = ", ".join(f"'{name}'" for name in failed or ["same seed"])
+        self._findings.skipped("autoreset", f"not run: see {names}")
         if "layout" in failed:
-            self._findings.skipped("autoreset", "not run: see 'layout'")
             return
         try:
-            # Without equal runs nothing can be compared; emulation may still refuse it.
+            # Without equal runs there is nothing to compare; emulation may still refuse it.
             record = self._record if repeatable else []
-            mismatch = self._guard.call("autoreset", self._emulate, env, record)
-        except FatalFinding as fatal:
-            names = ", ".join(f"'{name}'" for name in failed)
-            self._findings.skipped("autoreset", f"emulation refused it: see {names}")
+            self._guard.call("autoreset", self._emulate, env, record)
+        except Finding as refusal:
             if not failed:
-                self._findings.add(fatal.finding)
+                self._findings.add(refusal)
             return
-        self._describe_time(bare)
-        self._findings.passed(
-            "autoreset",
-            f"{count(bare.episode, 'episode')} ended in {steps}: last and first observations, "
-            "rewards and flags as the bare environment gave them",
-        )
-        if mismatch:
-            advice = "Please report it with this table: emulation changed what was given."
-            self._findings.add(Finding("autoreset", "fail", mismatch, advice))
-        elif not repeatable:
-            self._findings.skipped("autoreset", "not run: see 'same seed'")
-        elif not bare.episode:
-            text = f"expected an episode that ends; none did in {steps}"
+        if repeatable:
+            episodes = count(self._bare.episode, "episode")
+            detail = f"{episodes} ended in {self._num_steps}; all rows as the environment gave them"
+            self._findings.passed("autoreset", detail)
+        if not self._bare.episode:
+            text = f"expected an episode that ends; none did in {self._num_steps}"
             advice = "Pass more steps=, or cut episodes off with gymnasium.wrappers.TimeLimit."
             self._findings.add(Finding("autoreset", "warn", text, advice))
 
-    def _emulate(self, source: Any, record: list[Turn]) -> str | None:
-        """Repeat the run through emulation; return where its rows differ, in words."""
-        limits, action_limits = self._limits, self._action_limits
+    def _emulate(self, source: Any, record: list[Turn]) -> None:
+        limits, action_limits, seconds = self._limits, self._action_limits, list[float]()
         env = emulate(source, limits=limits, action_limits=action_limits, seeding="episode")
         env.reset(self._seed)
         rows: Rows = {}
@@ -358,13 +339,21 @@ class Checker:
         for number, turn in enumerate(record):
             if number:
                 self._guard.call("autoreset", env.step)
-                self._emulated_seconds.append(self._guard.seconds)
+                seconds.append(self._guard.seconds)
             if mismatch := turn.mismatch(rows):
-                return mismatch
+                advice = "Please report it with this table: emulation changed what was given."
+                self._findings.add(Finding("autoreset", "fail", mismatch, advice))
+                return
             for agent, action in turn.actions.items():
                 group, buffers, row = rows[agent]
                 group.action_layout.pack(action, buffers.actions[row])
-        return None
+        self._describe_time(seconds)
+
+    def _describe_time(self, emulated_seconds: list[float]) -> None:
+        times = self._bare.step_seconds, emulated_seconds, self._bare.reset_seconds
+        step, emulated, reset = (f"{median(x or [0.0]) * 1e6:.1f} us" for x in times)
+        through = f", {emulated} through emulation" if emulated_seconds else ""
+        self._findings.passed("time", f"step {step}{through}; reset {reset} (medians)")
 
 
 def declared(env: Any, agent: Hashable) -> tuple[Any, Any]:

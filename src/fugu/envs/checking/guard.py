@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fugu.core.errors import FuguError
-from fugu.envs.checking.report import FatalFinding
+from fugu.envs.checking.report import Finding
 
 T = TypeVar("T")
 _REPEAT_SECONDS = 1.0  # the alarm repeats, in case the environment swallowed the exception
@@ -67,28 +67,17 @@ class Guard:
                 elapsed = time.monotonic() - self._entered
                 signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 0.001), interval)
 
-    def call(
-        self, check: str, function: Callable[..., T], *args: Any, place: str = "", **kwargs: Any
-    ) -> T:
-        """Call `function(*args, **kwargs)`; whatever it raises becomes a finding.
-
-        Args:
-            check: Name of the check that fails if the call does.
-            function: What to call.
-            *args: Its arguments.
-            place: Where in the run this is, for the finding.
-            **kwargs: Its named arguments.
-        """
+    def call(self, check: str, function: Callable[..., T], *args: Any, place: str = "") -> T:
+        """Call `function(*args)`; whatever it raises becomes a failure of `check` at `place`."""
         self._set_alarm(self._limit)
         began = time.perf_counter()
         try:
-            return function(*args, **kwargs)
-        except FatalFinding:
+            return function(*args)
+        except Finding:
             raise
         except (Exception, SystemExit, CallTimeoutError) as error:
-            text = str(error) if isinstance(error, FuguError) else last_lines(error)
-            text = f"{place}: {text}" if place else text
-            raise FatalFinding(check, text, _advice(error, check)) from error
+            text = str(error) if isinstance(error, FuguError) else _last_lines(error)
+            raise Finding(check, "fail", text, _advice(error, check), place=place) from error
         finally:
             self.seconds = time.perf_counter() - began
             self._set_alarm(0)
@@ -101,7 +90,7 @@ class Guard:
         raise CallTimeoutError(f"did not return within {self._limit:g} seconds")
 
 
-def last_lines(error: BaseException) -> str:
+def _last_lines(error: BaseException) -> str:
     """Return where an error was raised and its message, in at most 8 lines."""
     lines = "".join(traceback.format_exception(error, limit=-2, chain=False)).strip().splitlines()
     kept = [line for line in lines[1:] if set(line.strip()) - set("^~")] or lines

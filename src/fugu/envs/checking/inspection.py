@@ -40,7 +40,8 @@ class Inspector:
             agent = f", agent {transition.agent!r}" if self._several else ""
             for check in self._checks[transition.agent]:
                 for finding in check(transition):
-                    self._findings.add(finding, transition.place + agent)
+                    finding.place = transition.place + agent
+                    self._findings.add(finding)
         self._check_kept(transitions)
 
     def _check_kept(self, transitions: list[Transition]) -> None:
@@ -83,6 +84,8 @@ def check_finite(transition: Transition) -> Iterator[Finding]:
 def check_reward(transition: Transition) -> Iterator[Finding]:
     """A reward is one finite real number."""
     reward, got = transition.reward, describe(transition.reward)
+    if transition.first:
+        return
     if not isinstance(reward, int | float | np.integer | np.floating | np.bool_):
         converts = hasattr(reward, "__float__") and getattr(reward, "ndim", 0) == 0
         text, advice = f"expected one real number; got {got}", "Return float(reward)."
@@ -96,7 +99,7 @@ def check_flags(transition: Transition) -> Iterator[Finding]:
     """`terminated` and `truncated` are bools."""
     flags = {"terminated": transition.terminated, "truncated": transition.truncated}
     for name, flag in flags.items():
-        if not isinstance(flag, bool | np.bool_):
+        if not transition.first and not isinstance(flag, bool | np.bool_):
             number = isinstance(flag, int | np.integer) and flag in (0, 1)
             text = f"{name}: expected True or False; got {describe(flag)}"
             advice = "Return bool(terminated) and bool(truncated)."

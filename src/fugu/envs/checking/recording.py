@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import PackError
 from fugu.core.seeding import episode_seed
 from fugu.envs.checking.guard import Guard
-from fugu.envs.checking.report import FatalFinding, Finding, Findings, Status
+from fugu.envs.checking.report import Finding, Findings, Status
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.envs.gymnasium_env import AGENT, find_mask_method
 from fugu.envs.masks import MaskWriter, find_mask
@@ -24,9 +25,7 @@ from fugu.native.nodes import join
 from fugu.native.packing_reference import describe
 from fugu.spaces import Layout
 
-Actions = dict[Hashable, Any]
-Layouts = dict[Hashable, tuple[Layout | None, Layout | None]]  # observation, action, by agent
-Mask = NDArray[np.bool_]
+Layouts = dict[Hashable, tuple[Layout | None, Layout | None]]  # observation and action, by agent
 Rows = dict[Hashable, tuple[AgentGroup, Buffers, int]]  # where emulation has the row of an agent
 
 RUN_SECONDS = 20.0  # a run of a slow environment is cut short after this time
@@ -69,25 +68,25 @@ class Turn:
     """What an environment gave since the last actions, and the actions that follow.
 
     Attributes:
-        given: Transitions since the last actions, without their observations and infos.
+        given: Transitions since the last actions.
         masks: Action mask of each agent that acts next.
         actions: The actions that follow; the player fills them in.
     """
 
     given: list[Transition]
-    masks: dict[Hashable, Mask]
-    actions: Actions = field(default_factory=dict)
+    masks: dict[Hashable, NDArray[np.bool_]]
+    actions: dict[Hashable, Any] = field(default_factory=dict)
 
     def difference(self, now: Turn) -> str | None:
         """Return where another run of the same actions differs, in words."""
         for old, new in zip_longest(self.given, now.given):
             if old is None or new is None or (old.agent, old.place) != (new.agent, new.place):
-                names = [x and f"{x.agent!r} at {x.place}" for x in (old, new)]
-                return f"who is next: {names[0]}, then {names[1]}"
+                before, after = (x and f"{x.agent!r} at {x.place}" for x in (old, new))
+                return f"the agent that is next: {before}, then {after}"
             names = sorted(old.fingerprint.keys() | new.fingerprint.keys())
-            other = [n for n in names if old.fingerprint.get(n) != new.fingerprint.get(n)]
-            if other or old.row != new.row:
-                return f"{shortened(other) or 'the observation'} at {new.place}"
+            names = [n for n in names if old.fingerprint.get(n) != new.fingerprint.get(n)]
+            if names or old.row != new.row:
+                return f"{shortened(names) or 'the observation'} at {new.place}"
         if any(mask.tobytes() != self.masks[agent].tobytes() for agent, mask in now.masks.items()):
             return f"the action mask at {now.given[-1].place}"
         return None
@@ -99,17 +98,18 @@ class Turn:
             return f"{self.given[-1].place}: expected live rows of {set(self.masks)}; got {live}"
         for given in self.given:
             _, buffers, row = rows[given.agent]
-            seen = "final" if given.ended else "observations"
-            if given.row not in (None, hash(getattr(buffers, seen)[row].tobytes())):
-                return f"{given.place}: {seen} of {given.agent!r} are not what was given"
+            seen = buffers.final if given.ended else buffers.observations
+            if given.row not in (None, hash(seen[row].tobytes())):
+                name = "final observation" if given.ended else "observation"
+                return f"{given.place}: the {name} of {given.agent!r} is not what was given"
             with np.errstate(over="ignore"):  # the check of rewards reports what is too large
                 reward = np.float32(np.ravel(given.reward)[0])
-            flags = is_set(given.terminated), is_set(given.truncated)
-            names = "rewards", "terminations", "truncations"
-            for name, value in zip(names, (reward, *flags), strict=True):
-                same = np.array_equal(getattr(buffers, name)[row], value, equal_nan=True)
-                if not same and not given.first:
-                    return f"{given.place}: {name} of {given.agent!r} are not what was given"
+            outcome = reward, is_set(given.terminated), is_set(given.truncated)
+            got = buffers.rewards[row], buffers.terminations[row], buffers.truncations[row]
+            if not given.first and not np.array_equal(outcome, got, equal_nan=True):
+                return (
+                    f"{given.place}: reward and flags of {given.agent!r} are {got}, not {outcome}"
+                )
         return None
 
 
@@ -120,36 +120,15 @@ class RecordedEnv:
         episode: Number of the current episode, from 0 on.
         reset_seconds: Duration of each reset.
         step_seconds: Duration of each step.
-        cut_short: Whether the run ended early because it took too long.
     """
 
-    def __init__(
-        self,
-        env: Any,
-        layouts: Layouts,
-        guard: Guard,
-        findings: Findings,
-        inspect: Callable[[list[Transition]], None] = lambda _: None,
-    ) -> None:
-        self.episode, self._step, self.cut_short = -1, 0, False
+    def __init__(self, env: Any, layouts: Layouts, guard: Guard, findings: Findings) -> None:
+        self.episode, self._step = -1, 0
         self.reset_seconds: list[float] = []
         self.step_seconds: list[float] = []
         self._env, self._layouts, self._guard = env, layouts, guard
-        self._findings, self._inspect = findings, inspect
-        self._given: list[Transition] = []
+        self._findings, self._given = findings, list[Transition]()
         self._action_masks = find_mask_method(env) if isinstance(env, gymnasium.Env) else None
-
-    @property
-    def place(self) -> str:
-        """Where in the run this is, in words."""
-        if self._step:
-            return f"episode {self.episode}, step {self._step}"
-        return f"reset of episode {max(self.episode, 0)}"
-
-    @property
-    def _waiting(self) -> list[Transition]:
-        """The transitions of the agents that act next."""
-        return [transition for transition in self._given if not transition.ended]
 
     def turns(self, seed: int, steps: int) -> Iterator[Turn]:
         """Play up to `steps` steps, fewer if they take long; yield a turn before each, and a last.
@@ -161,16 +140,18 @@ class RecordedEnv:
         for number in range(steps + 1):
             if not self._waiting:
                 self._reset(episode_seed(seed, self.episode + 1))
-            given = [replace(transition, observation=None, info=None) for transition in self._given]
-            masks = {transition.agent: self._mask(transition) for transition in self._waiting}
-            turn = Turn(given, masks)
+            turn = Turn(self._given, {given.agent: self._mask(given) for given in self._waiting})
             yield turn
-            self.cut_short = number < steps and time.monotonic() - began > RUN_SECONDS
-            if number == steps or self.cut_short:
+            if number == steps or time.monotonic() - began > RUN_SECONDS:
                 return
             self._given, self._step = [], self._step + 1
             self.step_seconds.append(0.0)
             self._advance(copy.deepcopy(turn.actions))
+
+    @property
+    def _waiting(self) -> list[Transition]:
+        """The transitions of the agents that act next."""
+        return [transition for transition in self._given if not transition.ended]
 
     def _reset(self, seed: int) -> None:
         self.episode, self._step = self.episode + 1, 0
@@ -178,72 +159,76 @@ class RecordedEnv:
         self._begin_episode(seed)
         if not self._waiting:
             text = "reset: expected at least one agent that can act; got none"
-            raise self._fatal("reset", text, "Start each episode with an agent that is not over.")
+            advice = "Start each episode with an agent that is not over."
+            raise self._finding("reset", "fail", text, advice)
 
     # ------------------------------------------------------------------ by kind of environment
 
     def _begin_episode(self, seed: int) -> None:
         observation, info = self._call("reset", ("observation", "info"), seed=seed, options=None)
-        self._add(self._transition(AGENT, observation, info, first=True))
+        self._add(AGENT, observation, info, first=True)
 
-    def _advance(self, actions: Actions) -> None:
+    def _advance(self, actions: dict[Hashable, Any]) -> None:
         observation, *outcome, info = self._call("step", _STEP, actions[AGENT])
-        self._add(self._transition(AGENT, observation, info, *outcome))
+        self._add(AGENT, observation, info, *outcome)
 
     # ------------------------------------------------------------------ calls and transitions
 
     def _call(self, name: str, returns: tuple[str, ...], *args: Any, **kwargs: Any) -> Any:
         """Call a method that returns a tuple of these values, or anything if none are named."""
         check, before = "reset" if name == "reset" else "step", fingerprint(args)
-        function = getattr(self._env, name)
-        result = self._guard.call(check, function, *args, place=self.place, **kwargs)
+        function = partial(getattr(self._env, name), *args, **kwargs)
+        result = self._guard.call(check, function, place=self._place)
         times = self.step_seconds if self._step else self.reset_seconds
         times[-1] += self._guard.seconds
         if fingerprint(args) != before:
             text = "expected step to leave the action unchanged; it wrote into the action"
             advice = "Copy the action before changing it: it belongs to the caller."
-            self._note("actions", "fail", text, advice)
+            self._findings.add(self._finding("actions", "fail", text, advice))
         if returns and not (isinstance(result, tuple) and len(result) == len(returns)):
             text = f"{name}: expected a tuple ({', '.join(returns)}); got {describe(result)}"
             advice = "Return such a tuple; wrap an environment of the old Gym with shimmy."
-            raise self._fatal(check, text, advice)
+            raise self._finding(check, "fail", text, advice)
         return result
 
-    def _fatal(self, check: str, text: str, advice: str) -> FatalFinding:
-        return FatalFinding(check, f"{self.place}: {text}", advice)
+    @property
+    def _place(self) -> str:
+        """Where in the run this is, in words."""
+        if self._step:
+            return f"episode {self.episode}, step {self._step}"
+        return f"reset of episode {self.episode}"
 
-    def _note(self, check: str, status: Status, text: str, advice: str, where: str = "") -> None:
-        self._findings.add(Finding(check, status, text, advice, where), self.place)
+    def _finding(
+        self, check: str, status: Status, text: str, advice: str, where: str = ""
+    ) -> Finding:
+        return Finding(check, status, text, advice, where, self._place)
 
-    def _add(self, *transitions: Transition) -> None:
-        self._given += transitions
-        self._inspect(list(transitions))
-
-    def _transition(
+    def _add(
         self, agent: Hashable, observation: Any, info: Any, *outcome: Any, first: bool = False
     ) -> Transition:
+        """Record and return what an agent was given."""
         outcomes = dict(zip(_STEP[1:4], outcome, strict=False))
         prints = {name_leaf(path): value for path, value in fingerprint(observation).items()}
         prints |= {} if first else fingerprint(outcomes)
         row = row_hash(self._layouts[agent][0], observation)
-        transition = Transition(agent, self.place, observation, info, **outcomes)
-        return replace(transition, first=first, fingerprint=prints, row=row)
+        given = Transition(agent, self._place, observation, info, **outcomes)
+        self._given.append(replace(given, first=first, fingerprint=prints, row=row))
+        return given
 
-    def _mask(self, transition: Transition) -> Mask:
-        """Return the action mask that emulation would find; without one, all are allowed."""
+    def _mask(self, transition: Transition) -> NDArray[np.bool_]:
+        """Return the action mask that emulation would find; without one, everything is allowed."""
         layout = self._layouts[transition.agent][1]
-        if layout is None:
+        if layout is None or not (writer := MaskWriter(layout)).width:
             return np.ones(0, np.bool_)
-        writer = MaskWriter(layout)
-        flat = np.ones(writer.width, np.bool_)
-        mask, info = None, transition.info if isinstance(transition.info, dict) else {}
-        if self._action_masks is not None and writer.width:
-            mask = self._guard.call("action masks", self._action_masks, place=self.place)
+        row, mask = np.ones(writer.width, np.bool_), None
+        if self._action_masks is not None:
+            mask = self._guard.call("action masks", self._action_masks, place=self._place)
         if mask is None:
+            info = transition.info if isinstance(transition.info, dict) else {}
             mask = find_mask(transition.observation, info, writer.width)
-        if mask is not None and writer.width:
-            self._guard.call("action masks", writer.write, mask, flat, place=self.place)
-        return flat
+        if mask is not None:
+            self._guard.call("action masks", writer.write, mask, row, place=self._place)
+        return row
 
 
 class RecordedParallelEnv(RecordedEnv):
@@ -251,15 +236,18 @@ class RecordedParallelEnv(RecordedEnv):
 
     def _begin_episode(self, seed: int) -> None:
         result = self._call_for_dicts("reset", ("observations", "infos"), seed=seed, options=None)
-        self._add(*(self._join(agent, *result) for agent in self._agents()))
+        for agent in self._agents():
+            self._join(agent, *result)
 
-    def _advance(self, actions: Actions) -> None:
+    def _advance(self, actions: dict[Hashable, Any]) -> None:
         acted = list(actions)
         result = self._call_for_dicts("step", _PARALLEL_STEP, actions)
         agents = self._agents()
-        transitions = [self._outcome(agent, result, agent in agents) for agent in acted]
-        joined = [agent for agent in agents if agent not in acted]
-        self._add(*transitions, *(self._join(agent, result[0], result[4]) for agent in joined))
+        for agent in acted:
+            self._outcome(agent, result, agent in agents)
+        for agent in agents:
+            if agent not in acted:
+                self._join(agent, result[0], result[4])
 
     def _agents(self) -> list[Hashable]:
         """Return `env.agents`, all of which must be possible agents."""
@@ -269,7 +257,7 @@ class RecordedParallelEnv(RecordedEnv):
         if agent not in self._layouts:
             text = f"expected one of the possible_agents {list(self._layouts)}; got {agent!r}"
             advice = "List every agent that may ever appear in possible_agents."
-            raise self._fatal("agents", text, advice)
+            raise self._finding("agents", "fail", text, advice)
         return agent
 
     def _call_for_dicts(
@@ -280,39 +268,40 @@ class RecordedParallelEnv(RecordedEnv):
         for part, values in zip(returns, result, strict=True):
             if not isinstance(values, Mapping):
                 text = f"{name}: expected {part} as a dict by agent; got {describe(values)}"
-                raise self._fatal(name, text, f"Return {part} as {{agent: value}}.")
+                raise self._finding(name, "fail", text, f"Return {part} as {{agent: value}}.")
             for agent in set(values) - set(self._layouts):
                 text = f"{name}: expected {part} of possible_agents only; got {part} of {agent!r}"
                 advice = "Return values of possible_agents only: other agents have no row."
-                self._note("agents", "warn" if part == "infos" else "fail", text, advice, part)
+                status: Status = "warn" if part == "infos" else "fail"
+                self._findings.add(self._finding("agents", status, text, advice, part))
         return result
 
-    def _join(self, agent: Hashable, observations: Any, infos: Any) -> Transition:
-        """Return the first transition of an agent that has not acted yet."""
+    def _join(self, agent: Hashable, observations: Any, infos: Any) -> None:
+        """Record what is given to an agent that has not acted yet."""
         if agent not in observations:
             text = f"expected an observation of each agent in env.agents; got none of {agent!r}"
-            raise self._fatal("agents", text, "Return one for each agent in env.agents.")
-        return self._transition(agent, observations[agent], infos.get(agent, {}), first=True)
+            advice = "Return an observation of each agent in env.agents."
+            raise self._finding("agents", "fail", text, advice)
+        self._add(agent, observations[agent], infos.get(agent, {}), first=True)
 
-    def _outcome(self, agent: Hashable, result: Any, present: bool) -> Transition:
-        """Return what an agent was given for its action."""
+    def _outcome(self, agent: Hashable, result: Any, present: bool) -> None:
+        """Record what is given to an agent for its action."""
         for name, values in zip(_PARALLEL_STEP[1:], result[1:], strict=True):
             if agent not in values:
                 text = f"step: expected {name} of each agent that acted; got none of {agent!r}"
                 advice = "Return a value for each agent that acted."
-                self._note("agents", "warn", text, advice, name)
+                self._findings.add(self._finding("agents", "warn", text, advice, name))
         defaults: tuple[Any, ...] = (None, 0.0, False, False, {})
         values = (part.get(agent, default) for part, default in zip(result, defaults, strict=True))
         observation, *outcome, info = values
-        transition = self._transition(agent, observation, info, *outcome)
-        if transition.ended and present:
+        ended = self._add(agent, observation, info, *outcome).ended
+        if ended and present:
             text = f"expected env.agents without agents that are over; got {agent!r}"
             advice = "Remove agents from env.agents when they are terminated or truncated."
-            self._note("agents", "warn", text, advice, "over")
-        if not transition.ended and not present:
-            text = f"{agent!r} left env.agents, neither terminated nor truncated"
-            raise self._fatal("agents", text, "Set one of the two flags when an agent leaves.")
-        return transition
+            self._findings.add(self._finding("agents", "warn", text, advice))
+        if not ended and not present:
+            text = f"{agent!r} left env.agents neither terminated nor truncated"
+            raise self._finding("agents", "fail", text, "Set one of the two when an agent leaves.")
 
 
 class RecordedTurnEnv(RecordedParallelEnv):
@@ -323,7 +312,7 @@ class RecordedTurnEnv(RecordedParallelEnv):
         if self._agents():
             self._last(first=True)
 
-    def _advance(self, actions: Actions) -> None:
+    def _advance(self, actions: dict[Hashable, Any]) -> None:
         (action,) = actions.values()
         for _ in range(2 * len(self._layouts) + 1):
             self._call("step", (), action)
@@ -334,19 +323,13 @@ class RecordedTurnEnv(RecordedParallelEnv):
                 return
             action = None
         text = f"{self._env.agents} stay in env.agents after each of them is over"
-        raise self._fatal("agents", text, "Remove an agent from env.agents on its step(None).")
+        advice = "Remove an agent from env.agents on its step(None)."
+        raise self._finding("agents", "fail", text, advice)
 
     def _last(self, first: bool) -> None:
         observation, *outcome, info = self._call("last", _STEP)
         agent = self._possible(self._env.agent_selection)
-        self._add(self._transition(agent, observation, info, *outcome, first=first))
-
-
-def record(env: Any, *args: Any) -> RecordedEnv:
-    """Return the recording wrapper for this kind of environment."""
-    if isinstance(env, gymnasium.Env):
-        return RecordedEnv(env, *args)
-    return (RecordedTurnEnv if hasattr(env, "agent_iter") else RecordedParallelEnv)(env, *args)
+        self._add(agent, observation, info, *outcome, first=first)
 
 
 # ---------------------------------------------------------------------- leaves and hashes
@@ -366,12 +349,9 @@ def leaves_of(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     >>> list(leaves_of({"a": (1, 2), "b": "x"}))
     [('a/0', 1), ('a/1', 2), ('b', 'x')]
     """
-    if isinstance(value, Mapping):
-        for key, item in value.items():
+    if isinstance(value, Mapping | tuple | list):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from leaves_of(item, join(path, key))
-    elif isinstance(value, tuple | list):
-        for i, item in enumerate(value):
-            yield from leaves_of(item, join(path, i))
     else:
         yield path, value
 
@@ -381,9 +361,22 @@ def name_leaf(path: str) -> str:
     return f"'{path}'" if path else "the observation"
 
 
+def shortened(names: list[str]) -> str:
+    """Return the first names of a list, separated by commas."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
 def fingerprint(value: Any) -> dict[str, int]:
     """Return a hash of each leaf by its path; equal values have equal ones within one process."""
     return {path: _hash(leaf) for path, leaf in leaves_of(value)}
+
+
+def _hash(leaf: Any) -> int:
+    array = np.asarray(leaf)
+    if array.dtype != object:
+        return hash((array.dtype.str, array.shape, array.tobytes()))
+    # The text of an unknown object may hold its address, which differs from run to run.
+    return hash((type(leaf).__qualname__, array.shape))
 
 
 def row_hash(layout: Layout | None, value: Any) -> int | None:
@@ -396,16 +389,3 @@ def row_hash(layout: Layout | None, value: Any) -> int | None:
     except PackError:
         return None
     return hash(row.tobytes())
-
-
-def _hash(leaf: Any) -> int:
-    array = np.asarray(leaf)
-    if array.dtype != object:
-        return hash((array.dtype.str, array.shape, array.tobytes()))
-    # The text of an unknown object may hold its address, which differs from run to run.
-    return hash((type(leaf).__qualname__, array.shape))
-
-
-def shortened(names: list[str]) -> str:
-    """Return the first names of a list, separated by commas."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,9 +14,9 @@ _COLORS: dict[Status, str] = {"ok": "green", "warn": "yellow", "fail": "bold red
 _SHOWN = 6  # findings printed for one check; the rest are counted
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One problem that a check found.
+@dataclass(eq=False)
+class Finding(Exception):  # noqa: N818  it reports an error of the environment, not of fugu
+    """A problem that a check found; raised where the environment cannot be run any further.
 
     Attributes:
         check: Name of the check.
@@ -26,6 +25,8 @@ class Finding:
         advice: What to do about it, without values.
         where: Leaf or part at fault. Findings of one check with equal `where` and `advice` are
             shown once and counted.
+        place: Where in the run it was first seen, such as "episode 0, step 3".
+        count: How often it was seen.
     """
 
     check: str
@@ -33,66 +34,50 @@ class Finding:
     text: str
     advice: str
     where: str = ""
+    place: str = ""
+    count: int = 0
 
-
-class FatalFinding(Exception):  # noqa: N818  not an error of fugu: it reports one of the environment
-    """A failure after which the environment cannot run any further."""
-
-    def __init__(self, check: str, text: str, advice: str) -> None:
-        super().__init__(text)
-        self.finding = Finding(check, "fail", text, advice)
+    def __str__(self) -> str:
+        times = f"{self.count} times, first at " if self.count > 1 else ""
+        return self.text + (f" ({times}{self.place})" if self.place else "")
 
 
 class Findings:
-    """Table of all findings, and of what was looked at by the checks that found nothing."""
+    """All findings, and what the checks that found nothing looked at."""
 
     def __init__(self) -> None:
-        self._findings: dict[tuple[str, str, str], tuple[Finding, str]] = {}
-        self._counts: dict[tuple[str, str, str], int] = {}
+        self._findings: dict[tuple[str, str, str], Finding] = {}
         self._details: dict[str, tuple[Status, str]] = {}
 
-    def add(self, finding: Finding, place: str = "") -> None:
-        """Add a finding, and where in the run it was made."""
+    def add(self, finding: Finding) -> None:
+        """Add a finding."""
         key = finding.check, finding.where, finding.advice
-        self._findings.setdefault(key, (finding, place))
-        self._counts[key] = self._counts.get(key, 0) + 1
+        self._findings.setdefault(key, finding).count += 1
 
     def passed(self, check: str, detail: str) -> None:
-        """Record what a check looked at. Its findings, if any, take precedence."""
+        """Record what a check looked at; its findings, if any, take precedence."""
         self._details[check] = "ok", detail
 
     def skipped(self, check: str, reason: str) -> None:
         """Record why a check did not run."""
         self._details[check] = "skip", reason
 
-    def __contains__(self, check: str) -> bool:
-        return check in self._details or any(key[0] == check for key in self._findings)
-
     def failed(self) -> list[str]:
         """Return the names of the checks that have failures."""
-        return list(
-            dict.fromkeys(f.check for f, _ in self._findings.values() if f.status == "fail")
-        )
+        found = (finding.check for finding in self._findings.values() if finding.status == "fail")
+        return list(dict.fromkeys(found))
 
-    def results(self, checks: Iterable[str], reason: str) -> tuple[CheckResult, ...]:
-        """Return the result of each check; `reason` explains those that never ran."""
-        return tuple(self._result(check, reason) for check in checks)
-
-    def _result(self, check: str, reason: str) -> CheckResult:
-        keys = [key for key in self._findings if key[0] == check]
-        if not keys:
+    def result(self, check: str, reason: str) -> CheckResult:
+        """Return the result of a check; `reason` explains one that never ran."""
+        found = [finding for finding in self._findings.values() if finding.check == check]
+        if not found:
             return CheckResult(check, *self._details.get(check, ("skip", reason)))
-        keys.sort(key=lambda key: self._findings[key][0].status)  # "fail" before "warn"
-        lines = [self._line(key) for key in keys[:_SHOWN]]
-        if len(keys) > _SHOWN:
-            lines.append(f"and {len(keys) - _SHOWN} more")
-        advice = "\n".join(dict.fromkeys(advice for *_, advice in keys if advice))
-        return CheckResult(check, self._findings[keys[0]][0].status, "\n".join(lines), advice)
-
-    def _line(self, key: tuple[str, str, str]) -> str:
-        (finding, place), count = self._findings[key], self._counts[key]
-        times = f"{count} times, first at " if count > 1 else ""
-        return finding.text + (f" ({times}{place})" if place else "")
+        found.sort(key=lambda finding: finding.status)  # "fail" before "warn"
+        lines = [str(finding) for finding in found[:_SHOWN]]
+        if len(found) > _SHOWN:
+            lines.append(f"and {len(found) - _SHOWN} more")
+        advice = dict.fromkeys(finding.advice for finding in found)
+        return CheckResult(check, found[0].status, "\n".join(lines), "\n".join(advice))
 
 
 @dataclass(frozen=True)
@@ -157,11 +142,10 @@ class Report:
 
     def __getitem__(self, name: str) -> CheckResult:
         """Return the result of the check `name`."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        names = ", ".join(repr(row.name) for row in self.rows)
-        raise KeyError(f"check: expected one of {names}; got {name!r}.")
+        results = {row.name: row for row in self.rows}
+        if name not in results:
+            raise KeyError(f"check: expected one of {list(results)}; got {name!r}.")
+        return results[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, ready for JSON."""
@@ -191,17 +175,15 @@ class Report:
 
     def __str__(self) -> str:
         width = max((len(row.name) for row in self.rows), default=0) + 2
-        indent = "\n" + " " * (8 + width)
         lines = [self.subject]
         for row in self.rows:
             mark = "FAIL" if row.status == "fail" else row.status
-            text = (row.detail + (f"\n-> {row.advice}" if row.advice else "")).replace("\n", indent)
+            text = row.detail + (f"\n-> {row.advice}" if row.advice else "")
+            text = text.replace("\n", "\n" + " " * (8 + width))
             lines.append(f"  {mark:<6}{row.name:<{width}}{text}".rstrip())
         return "\n".join([*lines, self.verdict])
 
 
 def _count(noun: str, rows: tuple[CheckResult, ...]) -> str:
-    if not rows:
-        return f"no {noun}s"
     names = ", ".join(row.name for row in rows)
-    return f"{len(rows)} {noun}{'s' * (len(rows) > 1)} ({names})"
+    return f"{len(rows)} {noun}{'s' * (len(rows) > 1)} ({names})" if rows else f"no {noun}s"
