@@ -50,7 +50,7 @@ def test_good_parallel_environment() -> None:
 
     report = quietly(simple_spread_v3.parallel_env)
     assert report.ok, str(report)
-    assert report["agents"].detail == "3 possible; 3 act at once"
+    assert report["agents"].detail == "3 possible; up to 3 act at once"
     report = quietly(simple_speaker_listener_v4.parallel_env())
     assert report.ok, str(report)
     assert "speaker_0: observations" in report["layout"].detail

@@ -137,7 +137,12 @@ TEAM_FAULTS: list[tuple[type[Team], str, str, str]] = [
     (Vanishing, "agents", "fail", "'b' left env.agents neither terminated nor truncated"),
     (Lingering, "agents", "warn", "expected env.agents without agents that are over; got "),
     (NewObject, "agents", "warn", "got another object, equal to the first"),
-    (NewSpace, "agents", "fail", "action_space('a'): expected the same on each call; got Discrete(5)"),
+    (
+        NewSpace,
+        "agents",
+        "fail",
+        "action_space('a'): expected the same on each call; got Discrete(5)",
+    ),
     (Unrewarded, "agents", "warn", "rewards of each agent that acted; got none of 'a'"),
     (Blind, "agents", "fail", "got none of 'a'"),
     (Deserted, "reset", "fail", "expected at least one agent that can act"),
@@ -152,7 +157,7 @@ TEAM_FAULTS: list[tuple[type[Team], str, str, str]] = [
 def test_agents_that_come_and_go() -> None:
     report = quietly(Team)
     assert set(statuses(report).values()) == {"ok"}, str(report)
-    assert report["agents"].detail == "3 possible; 1 to 2 act at once"
+    assert report["agents"].detail == "3 possible; up to 2 act at once"
 
 
 @pytest.mark.parametrize(

@@ -221,22 +221,20 @@ class Checker:
     def _describe_record(self, bare: RecordedEnv) -> None:
         """Say what was looked at, for the checks that found nothing."""
         given = [transition for turn in self._record for transition in turn.given]
+        masks = [mask for turn in self._record[:-1] for mask in turn.masks.values()]
+        forbidding = sum(not mask.all() for mask in masks)
         outcomes = sum(not transition.first for transition in given)
-        for number, noun, names in (
-            (len(given), "observation", _OF_OBSERVATIONS),
-            (outcomes, "outcome", _OF_STEPS),
+        episodes, resets = count(bare.episode, "episode"), count(bare.episode + 1, "reset")
+        steps = f"{self._num_steps} of {self._steps:,}; {episodes} ended"
+        for number, names, detail in (
+            (len(given), ("reset",), f"{resets}, with seed= and options="),
+            (len(given), ("step",), steps),
+            (len(given), _OF_OBSERVATIONS, count(len(given), "observation")),
+            (outcomes, _OF_STEPS, count(outcomes, "outcome")),
+            (forbidding, ("action masks",), f"{forbidding:,} of {len(masks):,} forbid something"),
         ):
             for name in names if number else ():
-                self._findings.passed(name, count(number, noun))
-        if given:
-            resets, episodes = count(bare.episode + 1, "reset"), count(bare.episode, "episode")
-            self._findings.passed("reset", f"{resets}, with seed= and options=")
-            steps = f"{self._num_steps} of {self._steps:,}"
-            self._findings.passed("step", f"{steps}; {episodes} ended")
-        masks = [mask for turn in self._record[:-1] for mask in turn.masks.values()]
-        if forbidding := sum(not mask.all() for mask in masks):
-            detail = f"{forbidding:,} of {len(masks):,} forbid something"
-            self._findings.passed("action masks", detail)
+                self._findings.passed(name, detail)
         if "layout" in self._findings.failed():
             for name in ("observations", "bounds"):
                 self._findings.skipped(name, "not run: see 'layout'")
@@ -258,9 +256,8 @@ class Checker:
                     advice = "Return the same object each time, or seeding it has no effect."
                     text = f"{text}another object, equal to the first"
                     self._findings.add(Finding("agents", "warn", text, advice, name))
-        acting = sorted({len(turn.masks) for turn in self._record})
-        numbers = " to ".join(map(str, dict.fromkeys((acting[0], acting[-1]))))
-        detail = f"{len(self._spaces)} possible; {numbers} act at once"
+        acting = max(len(turn.masks) for turn in self._record)
+        detail = f"{len(self._spaces)} possible; up to {acting} act at once"
         self._findings.passed("agents", detail)
 
     # ------------------------------------------------------------------ runs that repeat it
@@ -350,10 +347,12 @@ class Checker:
         self._describe_time(seconds)
 
     def _describe_time(self, emulated_seconds: list[float]) -> None:
-        times = self._bare.step_seconds, emulated_seconds, self._bare.reset_seconds
-        step, emulated, reset = (f"{median(x or [0.0]) * 1e6:.1f} us" for x in times)
-        through = f", {emulated} through emulation" if emulated_seconds else ""
-        self._findings.passed("time", f"step {step}{through}; reset {reset} (medians)")
+        """Say how long calls took; steps through emulation if there were any."""
+        times, note = self._bare.seconds, "medians"
+        if emulated_seconds:
+            times, note = times | {"step": emulated_seconds}, "medians; steps through emulation"
+        medians = (f"{name} {median(each) * 1e6:.1f} us" for name, each in times.items())
+        self._findings.passed("time", f"{', '.join(medians)} ({note})")
 
 
 def declared(env: Any, agent: Hashable) -> tuple[Any, Any]:

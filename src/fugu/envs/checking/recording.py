@@ -80,13 +80,10 @@ class Turn:
     def difference(self, now: Turn) -> str | None:
         """Return where another run of the same actions differs, in words."""
         for old, new in zip_longest(self.given, now.given):
-            if old is None or new is None or (old.agent, old.place) != (new.agent, new.place):
-                before, after = (x and f"{x.agent!r} at {x.place}" for x in (old, new))
-                return f"the agent that is next: {before}, then {after}"
-            names = sorted(old.fingerprint.keys() | new.fingerprint.keys())
-            names = [n for n in names if old.fingerprint.get(n) != new.fingerprint.get(n)]
-            if names or old.row != new.row:
-                return f"{shortened(names) or 'the observation'} at {new.place}"
+            before, after = (x.fingerprint if x else {} for x in (old, new))
+            names = [n for n in sorted({**before, **after}) if before.get(n) != after.get(n)]
+            if names:
+                return f"{shortened(names)} at {(new or old).place}"
         if any(mask.tobytes() != self.masks[agent].tobytes() for agent, mask in now.masks.items()):
             return f"the action mask at {now.given[-1].place}"
         return None
@@ -104,8 +101,9 @@ class Turn:
                 return f"{given.place}: the {name} of {given.agent!r} is not what was given"
             with np.errstate(over="ignore"):  # the check of rewards reports what is too large
                 reward = np.float32(np.ravel(given.reward)[0])
-            outcome = reward, is_set(given.terminated), is_set(given.truncated)
-            got = buffers.rewards[row], buffers.terminations[row], buffers.truncations[row]
+            outcome = [float(reward), is_set(given.terminated), is_set(given.truncated)]
+            arrays = buffers.rewards, buffers.terminations, buffers.truncations
+            got = [array[row].item() for array in arrays]
             if not given.first and not np.array_equal(outcome, got, equal_nan=True):
                 return (
                     f"{given.place}: reward and flags of {given.agent!r} are {got}, not {outcome}"
@@ -118,14 +116,12 @@ class RecordedEnv:
 
     Attributes:
         episode: Number of the current episode, from 0 on.
-        reset_seconds: Duration of each reset.
-        step_seconds: Duration of each step.
+        seconds: Duration of each call, by the name of the method.
     """
 
     def __init__(self, env: Any, layouts: Layouts, guard: Guard, findings: Findings) -> None:
         self.episode, self._step = -1, 0
-        self.reset_seconds: list[float] = []
-        self.step_seconds: list[float] = []
+        self.seconds: dict[str, list[float]] = {}
         self._env, self._layouts, self._guard = env, layouts, guard
         self._findings, self._given = findings, list[Transition]()
         self._action_masks = find_mask_method(env) if isinstance(env, gymnasium.Env) else None
@@ -145,7 +141,6 @@ class RecordedEnv:
             if number == steps or time.monotonic() - began > RUN_SECONDS:
                 return
             self._given, self._step = [], self._step + 1
-            self.step_seconds.append(0.0)
             self._advance(copy.deepcopy(turn.actions))
 
     @property
@@ -155,7 +150,6 @@ class RecordedEnv:
 
     def _reset(self, seed: int) -> None:
         self.episode, self._step = self.episode + 1, 0
-        self.reset_seconds.append(0.0)
         self._begin_episode(seed)
         if not self._waiting:
             text = "reset: expected at least one agent that can act; got none"
@@ -179,8 +173,7 @@ class RecordedEnv:
         check, before = "reset" if name == "reset" else "step", fingerprint(args)
         function = partial(getattr(self._env, name), *args, **kwargs)
         result = self._guard.call(check, function, place=self._place)
-        times = self.step_seconds if self._step else self.reset_seconds
-        times[-1] += self._guard.seconds
+        self.seconds.setdefault(name, []).append(self._guard.seconds)
         if fingerprint(args) != before:
             text = "expected step to leave the action unchanged; it wrote into the action"
             advice = "Copy the action before changing it: it belongs to the caller."
@@ -209,7 +202,7 @@ class RecordedEnv:
         """Record and return what an agent was given."""
         outcomes = dict(zip(_STEP[1:4], outcome, strict=False))
         prints = {name_leaf(path): value for path, value in fingerprint(observation).items()}
-        prints |= {} if first else fingerprint(outcomes)
+        prints |= {"the agent": hash(agent)} | ({} if first else fingerprint(outcomes))
         row = row_hash(self._layouts[agent][0], observation)
         given = Transition(agent, self._place, observation, info, **outcomes)
         self._given.append(replace(given, first=first, fingerprint=prints, row=row))
