@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -286,6 +287,45 @@ class RaisingMask(Walk):
         raise ValueError("no mask today")
 
 
+class TwoMistakes(Walk):
+    def see(self) -> Any:
+        return {"body": {"position": "here"}, "gear": f"gear {self.np_random.integers(9)}"}
+
+
+class HugeInteger(Walk):
+    def reward(self) -> Any:
+        return 10**400
+
+
+class RaggedReward(Walk):
+    def reward(self) -> Any:
+        return [[1.0], [1.0, 2.0]]
+
+
+class ReadOnlyInfo(Walk):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], MappingProxyType({"speed": 1.0})
+
+
+class RaisingSpace(Walk):
+    @property
+    def observation_space(self) -> Any:  # type: ignore[override]
+        raise ValueError("no space left")
+
+
+class RaisesForOtherSeed(Walk):
+    first_seed = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        first = RaisesForOtherSeed.first_seed = RaisesForOtherSeed.first_seed or seed
+        if self.resets == 4 and seed != first:
+            raise ValueError("not this seed")
+        self.resets += 1
+        return super().reset(seed=seed)
+
+    resets = 0
+
+
 class Restarting(Walk):
     """Restarts its episodes itself, which emulation refuses."""
 
@@ -335,7 +375,7 @@ FAULTS: list[tuple[type[Walk], str, str, str]] = [
     (ResetWithoutOptions, "reset", "fail", "unexpected keyword argument 'options'"),
     (Unseeded, "same seed", "fail", "'gear' at"),
     (OneSeed, "other seed", "warn", "seeds 0 and 1 give the same 60 steps"),
-    (Aliasing, "kept observations", "warn", "'body/position': the array returned at"),
+    (Aliasing, "kept observations", "warn", "'body/position': expected an array that stays"),
     (WritesAction, "actions", "fail", "wrote into the action"),
     (RaisesInStep, "step", "fail", "ValueError: the wheel came off"),
     (RaisesInStep, "step", "fail", "episode 0, step 6"),
@@ -350,4 +390,11 @@ FAULTS: list[tuple[type[Walk], str, str, str]] = [
     (BadMask, "action masks", "fail", "forbids every choice"),
     (RaisingMask, "action masks", "fail", "no mask today"),
     (Restarting, "autoreset", "fail", "Autoreset"),
+    (TwoMistakes, "observations", "fail", "'body/position': expected float32 array of shape (2,)"),
+    (TwoMistakes, "observations", "fail", "'gear': expected an integer from 0 to 2; got str"),
+    (HugeInteger, "rewards", "fail", "expected a finite number that float32 can hold"),
+    (RaggedReward, "rewards", "fail", "got list of 2 items"),
+    (ReadOnlyInfo, "infos", "warn", "expected a dict; got mappingproxy"),
+    (RaisingSpace, "layout", "fail", "ValueError: no space left"),
+    (RaisesForOtherSeed, "other seed", "fail", "a run with seed 1 stopped: "),
 ]

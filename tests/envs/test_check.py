@@ -37,6 +37,16 @@ def test_good_gymnasium_environment(env_id: str) -> None:
         assert set(statuses(report).values()) == {"ok"}, str(report)
 
 
+def test_an_environment_whose_resets_with_a_seed_are_slow() -> None:
+    class Reloading(Walk):
+        """Emulation seeds only the first episode of it, unless it is told to seed all."""
+
+        ale = "an emulator that loads its game for each seed"
+
+    report = quietly(Reloading)
+    assert set(statuses(report).values()) == {"ok"}, str(report)
+
+
 def test_nested_environments() -> None:
     assert set(statuses(quietly(Walk)).values()) == {"ok"}
     report = quietly(Expedition, limits=8, steps=300)
@@ -134,7 +144,7 @@ def test_after_a_fault_the_rest_is_skipped() -> None:
     report = quietly(RaisesInReset)
     assert {row.name for row in report.rows if row.status == "skip"} >= {"step", "same seed"}
     assert report["step"].detail == "not run: see 'reset'"
-    assert quietly(RaisesInStep)["observations"].detail.startswith("6 observations")
+    assert quietly(RaisesInStep)["observations"].detail.startswith("6 transitions")
 
 
 # ---------------------------------------------------------------------- autoreset

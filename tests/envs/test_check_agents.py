@@ -60,6 +60,25 @@ class StrangeKey(Team):
         return super().see(agents) | {"x": np.zeros(2, np.float32)}
 
 
+class StrangeInfo(Team):
+    def step(self, actions: dict[str, Any]) -> Any:
+        *rest, infos = super().step(actions)
+        return *rest, infos | {"x": {}}
+
+
+class ListsOfInfos(Team):
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        observations, infos = super().reset(seed, options)
+        return observations, list(infos)
+
+
+class AsksOnce(Team):
+    def action_space(self, agent: str) -> Any:
+        if hasattr(self, "agents"):
+            raise ValueError("asked before")
+        return self.moves
+
+
 class Vanishing(Team):
     def step(self, actions: dict[str, Any]) -> Any:
         result = super().step(actions)
@@ -134,6 +153,9 @@ class PopsActions(Team):
 TEAM_FAULTS: list[tuple[type[Team], str, str, str]] = [
     (Stranger, "agents", "fail", "expected one of the possible_agents ['a', 'b', 'c']; got 'x'"),
     (StrangeKey, "agents", "fail", "got observations of 'x'"),
+    (StrangeInfo, "agents", "warn", "got infos of 'x'"),
+    (ListsOfInfos, "reset", "fail", "expected infos as a dict by agent; got list of 2 items"),
+    (AsksOnce, "agents", "fail", "ValueError: asked before"),
     (Vanishing, "agents", "fail", "'b' left env.agents neither terminated nor truncated"),
     (Lingering, "agents", "warn", "expected env.agents without agents that are over; got "),
     (NewObject, "agents", "warn", "got another object, equal to the first"),

@@ -125,10 +125,10 @@ class Checker:
         self._guard.call("make", self._describe, env)
         self._guard.call("layout", self._check_layout, env)
         self._check_bare(env)
-        repeatable = self._check_same_seed(self._make())
+        repeatable = self._guard.call("same seed", self._check_same_seed, self._make())
         self._check_autoreset(self._make(), repeatable)
         if repeatable:
-            self._check_other_seed(env)
+            self._guard.call("other seed", self._check_other_seed, env)
 
     # ------------------------------------------------------------------ make, layout, close
 
@@ -186,17 +186,18 @@ class Checker:
 
     # ------------------------------------------------------------------ the recorded run
 
-    def _recorded(self, env: Any, findings: Findings) -> RecordedEnv:
+    def _recorded(self, env: Any, findings: Findings, *inspect: Any) -> RecordedEnv:
         """Return the recording wrapper for this kind of environment."""
         kind = RecordedTurnEnv if hasattr(env, "agent_iter") else RecordedParallelEnv
         wrapper = RecordedEnv if isinstance(env, gymnasium.Env) else kind
-        return wrapper(env, self._layouts, self._guard, findings)
+        return wrapper(env, self._layouts, self._guard, findings, *inspect)
 
     def _check_bare(self, env: Any) -> None:
         """Record a run of the environment itself, and inspect every transition of it."""
-        bare = self._recorded(env, self._findings)
+        inspector = Inspector(self._layouts, self._findings)
+        bare = self._recorded(env, self._findings, inspector.inspect)
         try:
-            self._guard.call("step", self._play_randomly, bare)
+            self._guard.call("step", self._play_randomly, bare, inspector)
         finally:
             self._describe_record(bare)
         self._bare = bare
@@ -204,14 +205,13 @@ class Checker:
         if not isinstance(env, gymnasium.Env):
             self._guard.call("agents", self._check_agents, env)
 
-    def _play_randomly(self, bare: RecordedEnv) -> None:
+    def _play_randomly(self, bare: RecordedEnv, inspector: Inspector) -> None:
         samplers = {}
         for i, (agent, (_, space)) in enumerate(self._spaces.items()):
             samplers[agent] = copy.deepcopy(space)  # the environment's keeps its generator
             samplers[agent].seed(derive(self._seed, i) >> 33)
-        inspector = Inspector(self._layouts, self._findings)
         for turn in bare.turns(self._seed, self._steps):
-            inspector.inspect(turn.given)
+            inspector.check_kept()
             turn.given = [replace(given, observation=None, info=None) for given in turn.given]
             self._record.append(turn)
             for agent, mask in turn.masks.items():
@@ -221,20 +221,19 @@ class Checker:
     def _describe_record(self, bare: RecordedEnv) -> None:
         """Say what was looked at, for the checks that found nothing."""
         given = [transition for turn in self._record for transition in turn.given]
-        masks = [mask for turn in self._record[:-1] for mask in turn.masks.values()]
-        forbidding = sum(not mask.all() for mask in masks)
+        if not given:
+            return
         outcomes = sum(not transition.first for transition in given)
-        episodes, resets = count(bare.episode, "episode"), count(bare.episode + 1, "reset")
-        steps = f"{self._num_steps} of {self._steps:,}; {episodes} ended"
-        for number, names, detail in (
-            (len(given), ("reset",), f"{resets}, with seed= and options="),
-            (len(given), ("step",), steps),
-            (len(given), _OF_OBSERVATIONS, count(len(given), "observation")),
-            (outcomes, _OF_STEPS, count(outcomes, "outcome")),
-            (forbidding, ("action masks",), f"{forbidding:,} of {len(masks):,} forbid something"),
-        ):
-            for name in names if number else ():
-                self._findings.passed(name, detail)
+        details = dict.fromkeys(_OF_OBSERVATIONS, count(len(given), "transition"))
+        details |= dict.fromkeys(_OF_STEPS, count(outcomes, "transition")) if outcomes else {}
+        details["reset"] = f"{count(bare.episode + 1, 'reset')}, with seed= and options="
+        episodes = count(bare.episode, "episode")
+        details["step"] = f"{self._num_steps} of {self._steps:,}; {episodes} ended"
+        masks = [mask for turn in self._record[:-1] for mask in turn.masks.values()]
+        if forbidding := sum(not mask.all() for mask in masks):
+            details["action masks"] = f"{forbidding:,} of {len(masks):,} forbid something"
+        for name, detail in details.items():
+            self._findings.passed(name, detail)
         if "layout" in self._findings.failed():
             for name in ("observations", "bounds"):
                 self._findings.skipped(name, "not run: see 'layout'")
@@ -277,8 +276,7 @@ class Checker:
 
     def _check_same_seed(self, env: Any) -> bool:
         """Return whether a second run with the same seed is the same."""
-        arguments = env, "same seed", self._seed
-        difference = self._guard.call("same seed", self._find_difference, *arguments)
+        difference = self._find_difference(env, "same seed", self._seed)
         detail = f"seed {self._seed} twice: {self._num_steps}, all bytes equal"
         self._findings.passed("same seed", detail)
         if difference:
@@ -293,8 +291,7 @@ class Checker:
         return difference is None
 
     def _check_other_seed(self, env: Any) -> None:
-        arguments = env, "other seed", self._seed + 1
-        difference = self._guard.call("other seed", self._find_difference, *arguments)
+        difference = self._find_difference(env, "other seed", self._seed + 1)
         seeds = f"seeds {self._seed} and {self._seed + 1}"
         self._findings.passed("other seed", f"{seeds} differ in {difference}")
         if difference is None:
@@ -331,8 +328,10 @@ class Checker:
         env = emulate(source, limits=limits, action_limits=action_limits, seeding="episode")
         env.reset(self._seed)
         rows: Rows = {}
+        packers: dict[Hashable, Layout] = {}
         for group, buffers in zip(env.groups, env.buffers, strict=True):
-            rows |= {agent: (group, buffers, row) for row, agent in enumerate(group.agents)}
+            rows |= {agent: (buffers, row) for row, agent in enumerate(group.agents)}
+            packers |= dict.fromkeys(group.agents, group.action_layout)
         for number, turn in enumerate(record):
             if number:
                 self._guard.call("autoreset", env.step)
@@ -342,8 +341,8 @@ class Checker:
                 self._findings.add(Finding("autoreset", "fail", mismatch, advice))
                 return
             for agent, action in turn.actions.items():
-                group, buffers, row = rows[agent]
-                group.action_layout.pack(action, buffers.actions[row])
+                buffers, row = rows[agent]
+                packers[agent].pack(action, buffers.actions[row])
         self._describe_time(seconds)
 
     def _describe_time(self, emulated_seconds: list[float]) -> None:

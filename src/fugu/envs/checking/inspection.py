@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fugu.spaces import Layout
 
 _ROUNDING = 1e-6  # relative to a bound
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-_KEPT_CALLS = 4  # an environment may return more than one buffer in turns
+_KEPT_TURNS = 5  # an environment may return more than one buffer in turns
 _WIDEN = "Clip the value, or declare the bounds that it really has."
 
 
@@ -28,42 +29,40 @@ class Inspector:
 
     def __init__(self, layouts: Layouts, findings: Findings) -> None:
         self._findings, self._several = findings, len(layouts) > 1
-        self._checks: dict[Hashable, tuple[Callable[[Transition], Iterator[Finding]], ...]] = {}
-        for agent, (layout, _) in layouts.items():
-            own = () if layout is None else (ObservationCheck(layout),)
-            self._checks[agent] = (*own, check_finite, check_reward, check_flags, check_info)
-        self._kept: deque[list[tuple[str, str, NDArray[Any], bytes]]] = deque(maxlen=_KEPT_CALLS)
-
-    def inspect(self, transitions: list[Transition]) -> None:
-        """Check what one call returned."""
-        for transition in transitions:
-            agent = f", agent {transition.agent!r}" if self._several else ""
-            for check in self._checks[transition.agent]:
-                for finding in check(transition):
-                    finding.place = transition.place + agent
-                    self._findings.add(finding)
-        self._check_kept(transitions)
-
-    def _check_kept(self, transitions: list[Transition]) -> None:
-        """Compare arrays that were returned by earlier calls with copies of them."""
-        changed = {
-            path: f"{name_leaf(path)}: the array returned at {place} changed later"
-            for kept in self._kept
-            for path, place, array, content in kept
-            if array.tobytes() != content
+        self._observations = {
+            agent: None if layout is None else ObservationCheck(layout)
+            for agent, (layout, _) in layouts.items()
         }
-        for path, text in changed.items():
+        kept: list[list[tuple[str, str, NDArray[Any], bytes]]] = [[]]  # the arrays of each turn
+        self._kept = deque(kept, maxlen=_KEPT_TURNS)
+
+    def inspect(self, transition: Transition) -> int | None:
+        """Check a transition; return the hash of its observation as a row, if it fits."""
+        found = [finding for check in CHECKS for finding in check(transition)]
+        observations, row = self._observations[transition.agent], None
+        if observations is not None:
+            mistakes, row = observations.check(transition.observation)
+            found += mistakes
+        agent = f", agent {transition.agent!r}" if self._several else ""
+        for finding in found:
+            finding.place = transition.place + agent
+            self._findings.add(finding)
+        for path, leaf in leaves_of(transition.observation):
+            if isinstance(leaf, np.ndarray):
+                self._kept[-1].append((path, transition.place, leaf, leaf.tobytes()))
+        return row
+
+    def check_kept(self) -> None:
+        """Compare the arrays of the last turns with copies of them; a new turn begins."""
+        kept = chain.from_iterable(self._kept)
+        changed = [(path, place) for path, place, array, old in kept if array.tobytes() != old]
+        for path, place in changed:
+            text = f"{name_leaf(path)}: expected an array that stays as it is; it changed later"
             advice = "Return copies: fugu copies at once, but others may keep observations."
-            self._findings.add(Finding("kept observations", "warn", text, advice, path))
+            self._findings.add(Finding("kept observations", "warn", text, advice, path, place))
         if changed:
             self._kept.clear()
-        arrays = (
-            (path, transition.place, leaf, leaf.tobytes())
-            for transition in transitions
-            for path, leaf in leaves_of(transition.observation)
-            if isinstance(leaf, np.ndarray)
-        )
-        self._kept.append(list(arrays))
+        self._kept.append([])
 
 
 def check_finite(transition: Transition) -> Iterator[Finding]:
@@ -114,10 +113,11 @@ def check_info(transition: Transition) -> Iterator[Finding]:
         yield Finding("infos", "warn" if mapping else "fail", text, "Return {} if there is none.")
 
 
-class ObservationCheck(ReferencePacker):
-    """Compares observations with their space, leaf by leaf, past the first mistake.
+CHECKS = (check_finite, check_reward, check_flags, check_info)
 
-    It packs them into a row that nobody reads, and takes note of what does not fit.
+
+class ObservationCheck(ReferencePacker):
+    """Packs observations, leaf by leaf and past the first mistake, and notes what does not fit.
 
     Args:
         layout: Layout of the observation, compiled with bounds.
@@ -125,19 +125,20 @@ class ObservationCheck(ReferencePacker):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout.root, layout.dtype, layout.size)
-        self._row = layout.zeros()
-        self._found: list[Finding] = []
+        self._row, self._found = layout.zeros(), list[Finding]()
 
-    def __call__(self, transition: Transition) -> Iterator[Finding]:
-        """Check the observation of a transition."""
-        self._found = []
-        self.pack_node(self._root, transition.observation, self._row, 0)
-        yield from self._found
+    def check(self, observation: Any) -> tuple[list[Finding], int | None]:
+        """Return findings and the hash of the flat row, None if the observation does not fit."""
+        self._row[...], self._found = 0, []
+        self.pack_node(self._root, observation, self._row, 0)
+        fits = all(x.check == "bounds" or x.status == "warn" for x in self._found)
+        return self._found, hash(self._row.tobytes()) if fits else None
 
     def pack_node(self, node: Node, value: Any, row: NDArray[Any], slot: int) -> None:
         """Pack a node and those below it; note each one whose value does not fit."""
         try:
             if isinstance(node, ArrayNode):
+                super().pack_node(replace(node, low=None, high=None), value, row, slot)
                 self._check_array(node, value)
             else:
                 super().pack_node(node, value, row, slot)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -14,11 +14,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import PackError
 from fugu.core.seeding import episode_seed
 from fugu.envs.checking.guard import Guard
 from fugu.envs.checking.report import Finding, Findings, Status
-from fugu.envs.contract import AgentGroup, Buffers
+from fugu.envs.contract import Buffers
 from fugu.envs.gymnasium_env import AGENT, find_mask_method
 from fugu.envs.masks import MaskWriter, find_mask
 from fugu.native.nodes import join
@@ -26,36 +25,27 @@ from fugu.native.packing_reference import describe
 from fugu.spaces import Layout
 
 Layouts = dict[Hashable, tuple[Layout | None, Layout | None]]  # observation and action, by agent
-Rows = dict[Hashable, tuple[AgentGroup, Buffers, int]]  # where emulation has the row of an agent
+Rows = dict[Hashable, tuple[Buffers, int]]  # where emulation keeps the row of each agent
 
 RUN_SECONDS = 20.0  # a run of a slow environment is cut short after this time
 _STEP = ("observation", "reward", "terminated", "truncated", "info")
 _PARALLEL_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Transition:
-    """What the environment gave to one agent at once.
-
-    Attributes:
-        agent: Name of the agent.
-        place: Where in the run this was, such as "episode 0, step 3".
-        observation: As given, like `info`, `reward`, `terminated` and `truncated`.
-        first: Whether the agent has not acted yet, so that reward and flags mean nothing.
-        fingerprint: A hash of each leaf of what must be equal for equal seeds, by its name.
-        row: The hash of the observation as a flat row; None if it does not fit its layout.
-    """
+    """What the environment gave to one agent at once; values as they were given."""
 
     agent: Hashable
-    place: str
+    place: str  # where in the run, such as "episode 0, step 3"
     observation: Any
     info: Any
     reward: Any = 0.0
     terminated: Any = False
     truncated: Any = False
-    first: bool = False
-    fingerprint: dict[str, int] = field(default_factory=dict)
-    row: int | None = None
+    first: bool = False  # the agent has not acted yet, so reward and flags mean nothing
+    fingerprint: dict[str, int] = field(default_factory=dict)  # what equal seeds must repeat
+    row: int | None = None  # hash of the observation as a flat row, if it fits its layout
 
     @property
     def ended(self) -> bool:
@@ -65,17 +55,11 @@ class Transition:
 
 @dataclass
 class Turn:
-    """What an environment gave since the last actions, and the actions that follow.
-
-    Attributes:
-        given: Transitions since the last actions.
-        masks: Action mask of each agent that acts next.
-        actions: The actions that follow; the player fills them in.
-    """
+    """What an environment gave since the last actions, and the actions that follow."""
 
     given: list[Transition]
-    masks: dict[Hashable, NDArray[np.bool_]]
-    actions: dict[Hashable, Any] = field(default_factory=dict)
+    masks: dict[Hashable, NDArray[np.bool_]]  # of each agent that acts next
+    actions: dict[Hashable, Any] = field(default_factory=dict)  # filled in by the player
 
     def difference(self, now: Turn) -> str | None:
         """Return where another run of the same actions differs, in words."""
@@ -90,11 +74,11 @@ class Turn:
 
     def mismatch(self, rows: Rows) -> str | None:
         """Return where the rows of emulation differ from what was given, in words."""
-        live = {agent for agent, (_, buffers, row) in rows.items() if buffers.live[row]}
+        live = {agent for agent, (buffers, row) in rows.items() if buffers.live[row]}
         if live != set(self.masks):
             return f"{self.given[-1].place}: expected live rows of {set(self.masks)}; got {live}"
         for given in self.given:
-            _, buffers, row = rows[given.agent]
+            buffers, row = rows[given.agent]
             seen = buffers.final if given.ended else buffers.observations
             if given.row not in (None, hash(seen[row].tobytes())):
                 name = "final observation" if given.ended else "observation"
@@ -112,18 +96,21 @@ class Turn:
 
 
 class RecordedEnv:
-    """Plays a Gymnasium environment and records the transitions of its agent.
+    """Plays a Gymnasium environment and records the transitions of its agent."""
 
-    Attributes:
-        episode: Number of the current episode, from 0 on.
-        seconds: Duration of each call, by the name of the method.
-    """
-
-    def __init__(self, env: Any, layouts: Layouts, guard: Guard, findings: Findings) -> None:
-        self.episode, self._step = -1, 0
-        self.seconds: dict[str, list[float]] = {}
+    def __init__(
+        self,
+        env: Any,
+        layouts: Layouts,
+        guard: Guard,
+        findings: Findings,
+        inspect: Callable[[Transition], int | None] = lambda _: None,
+    ) -> None:
+        self.episode, self._step = -1, 0  # episode under way, and steps of it
+        self.seconds: dict[str, list[float]] = {}  # duration of each call, by method
         self._env, self._layouts, self._guard = env, layouts, guard
-        self._findings, self._given = findings, list[Transition]()
+        self._findings, self._inspect = findings, inspect
+        self._given: list[Transition] = []
         self._action_masks = find_mask_method(env) if isinstance(env, gymnasium.Env) else None
 
     def turns(self, seed: int, steps: int) -> Iterator[Turn]:
@@ -203,9 +190,10 @@ class RecordedEnv:
         outcomes = dict(zip(_STEP[1:4], outcome, strict=False))
         prints = {name_leaf(path): value for path, value in fingerprint(observation).items()}
         prints |= {"the agent": hash(agent)} | ({} if first else fingerprint(outcomes))
-        row = row_hash(self._layouts[agent][0], observation)
-        given = Transition(agent, self._place, observation, info, **outcomes)
-        self._given.append(replace(given, first=first, fingerprint=prints, row=row))
+        values = agent, self._place, observation, info
+        given = Transition(*values, **outcomes, first=first, fingerprint=prints)
+        given.row = self._inspect(given)
+        self._given.append(given)
         return given
 
     def _mask(self, transition: Transition) -> NDArray[np.bool_]:
@@ -370,15 +358,3 @@ def _hash(leaf: Any) -> int:
         return hash((array.dtype.str, array.shape, array.tobytes()))
     # The text of an unknown object may hold its address, which differs from run to run.
     return hash((type(leaf).__qualname__, array.shape))
-
-
-def row_hash(layout: Layout | None, value: Any) -> int | None:
-    """Return the hash of a value as a flat row, or None if it does not fit the layout."""
-    if layout is None:
-        return None
-    row = layout.zeros()
-    try:
-        layout.pack(value, row)
-    except PackError:
-        return None
-    return hash(row.tobytes())

@@ -16,25 +16,14 @@ _SHOWN = 6  # findings printed for one check; the rest are counted
 
 @dataclass(eq=False)
 class Finding(Exception):  # noqa: N818  it reports an error of the environment, not of fugu
-    """A problem that a check found; raised where the environment cannot be run any further.
+    """A problem that a check found; raised where the environment cannot be run any further."""
 
-    Attributes:
-        check: Name of the check.
-        status: "warn" or "fail".
-        text: What is expected and what was seen.
-        advice: What to do about it, without values.
-        where: Leaf or part at fault. Findings of one check with equal `where` and `advice` are
-            shown once and counted.
-        place: Where in the run it was first seen, such as "episode 0, step 3".
-        count: How often it was seen.
-    """
-
-    check: str
-    status: Status
-    text: str
-    advice: str
-    where: str = ""
-    place: str = ""
+    check: str  # name of the check
+    status: Status  # "warn" or "fail"
+    text: str  # what is expected and what was seen
+    advice: str  # what to do about it, without values
+    where: str = ""  # leaf or part at fault; with equal advice, it is shown once and counted
+    place: str = ""  # where in the run it was first seen, such as "episode 0, step 3"
     count: int = 0
 
     def __str__(self) -> str:
