@@ -1,4 +1,4 @@
-"""A faultless environment, its children with one fault each, and what is said of each fault."""
+"""An environment without faults, subclasses with one fault each, and the finding of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def statuses(report: Report) -> dict[str, str]:
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """A small, faultless environment; its children have one fault each."""
+    """A small environment without faults; its subclasses have one fault each."""
 
     observation_space: Any = spaces.Dict(
         body=spaces.Dict(position=spaces.Box(-1.0, 1.0, (2,), np.float32)),

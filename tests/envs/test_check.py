@@ -121,7 +121,7 @@ def test_the_layout_of_a_sequence_takes_a_limit() -> None:
     assert "by path is for observations" in row.advice
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     class Hopeless(WrongShape):
         def step(self, action: Any) -> Any:
             return self.see(), None, None, self.steps, "fine"

@@ -1,4 +1,4 @@
-"""`fugu.check` with several agents: every check catches a team, or turns, that break it."""
+"""`fugu.check` with several agents: every fault of agents, parallel or in turns, is found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 
 class Team:
-    """A small, faultless parallel environment: "c" joins late, "a" leaves early."""
+    """A small parallel environment without faults: "c" joins late, "a" leaves early."""
 
     possible_agents: ClassVar[list[str]] = ["a", "b", "c"]
     space = spaces.Box(0.0, 1.0, (2,), np.float32)
@@ -193,7 +193,7 @@ def test_each_fault_of_a_team(kind: type[Team], name: str, status: str, text: st
 
 
 class Turns:
-    """A small, faultless turn-by-turn environment."""
+    """A small turn-by-turn environment without faults."""
 
     possible_agents: ClassVar[list[str]] = ["a", "b"]
     space = spaces.Discrete(9)

@@ -38,7 +38,7 @@ CHECKS = (
     "kept observations", "actions", "time", "close",
 )  # fmt: skip
 _OPTIONAL = ("agents", "action masks", "close")  # shown only where they apply
-_OF_OBSERVATIONS = ("observations", "bounds", "finite", "infos", "kept observations")
+_OF_TRANSITIONS = ("observations", "bounds", "finite", "infos", "kept observations")
 _OF_STEPS = ("rewards", "flags", "actions")
 _SPACES = ("observation_space", "action_space")
 _NETHACK = ("nle", "minihack")
@@ -215,8 +215,8 @@ class Checker:
             turn.given = [replace(given, observation=None, info=None) for given in turn.given]
             self._record.append(turn)
             for agent, mask in turn.masks.items():
-                allowed = None if mask.all() else sample_mask(samplers[agent], iter(mask))
-                turn.actions[agent] = samplers[agent].sample(allowed)
+                masks = () if mask.all() else (sample_mask(samplers[agent], iter(mask)),)
+                turn.actions[agent] = samplers[agent].sample(*masks)
 
     def _describe_record(self, bare: RecordedEnv) -> None:
         """Say what was looked at, for the checks that found nothing."""
@@ -224,7 +224,7 @@ class Checker:
         if not given:
             return
         outcomes = sum(not transition.first for transition in given)
-        details = dict.fromkeys(_OF_OBSERVATIONS, count(len(given), "transition"))
+        details = dict.fromkeys(_OF_TRANSITIONS, count(len(given), "transition"))
         details |= dict.fromkeys(_OF_STEPS, count(outcomes, "transition")) if outcomes else {}
         details["reset"] = f"{count(bare.episode + 1, 'reset')}, with seed= and options="
         episodes = count(bare.episode, "episode")

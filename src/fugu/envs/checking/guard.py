@@ -91,10 +91,12 @@ class Guard:
 
 
 def _last_lines(error: BaseException) -> str:
-    """Return where an error was raised and its message, in at most 8 lines."""
-    lines = "".join(traceback.format_exception(error, limit=-2, chain=False)).strip().splitlines()
-    kept = [line for line in lines[1:] if set(line.strip()) - set("^~")] or lines
-    return "\n".join(kept if len(kept) <= 8 else [*kept[:4], "  ...", *kept[-3:]])
+    """Return where an error was raised, below the guard, and its message, in at most 8 lines."""
+    below = error.__traceback__ and error.__traceback__.tb_next
+    text = traceback.format_exception(type(error), error, below, limit=-2, chain=False)
+    lines = "".join(text).removeprefix("Traceback (most recent call last):\n").splitlines()
+    lines = [line for line in lines if set(line.strip()) - set("^~")]
+    return "\n".join(lines if len(lines) <= 8 else [*lines[:4], "  ...", *lines[-3:]])
 
 
 def _advice(error: BaseException, check: str) -> str:

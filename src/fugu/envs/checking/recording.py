@@ -65,12 +65,11 @@ class Turn:
         """Return where another run of the same actions differs, in words."""
         for old, new in zip_longest(self.given, now.given):
             before, after = (x.fingerprint if x else {} for x in (old, new))
-            names = [n for n in sorted({**before, **after}) if before.get(n) != after.get(n)]
+            names = [n for n in sorted(before | after) if before.get(n) != after.get(n)]
             if names:
                 return f"{shortened(names)} at {(new or old).place}"
-        if any(mask.tobytes() != self.masks[agent].tobytes() for agent, mask in now.masks.items()):
-            return f"the action mask at {now.given[-1].place}"
-        return None
+        masks = [{k: v.tobytes() for k, v in turn.masks.items()} for turn in (self, now)]
+        return None if masks[0] == masks[1] else f"the action mask at {now.given[-1].place}"
 
     def mismatch(self, rows: Rows) -> str | None:
         """Return where the rows of emulation differ from what was given, in words."""
