@@ -375,7 +375,12 @@ FAULTS: list[tuple[type[Walk], str, str, str]] = [
     (ResetWithoutOptions, "reset", "fail", "unexpected keyword argument 'options'"),
     (Unseeded, "same seed", "fail", "'gear' at"),
     (OneSeed, "other seed", "warn", "seeds 0 and 1 give the same 60 steps"),
-    (Aliasing, "kept observations", "warn", "'body/position': expected an array that stays"),
+    (
+        Aliasing,
+        "kept observations",
+        "warn",
+        "'body/position': expected it to stay as it was returned",
+    ),
     (WritesAction, "actions", "fail", "wrote into the action"),
     (RaisesInStep, "step", "fail", "ValueError: the wheel came off"),
     (RaisesInStep, "step", "fail", "episode 0, step 6"),

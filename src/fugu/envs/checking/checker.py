@@ -165,24 +165,24 @@ class Checker:
         names: dict[str, list[str]] = {}
         for agent in agents:
             self._spaces[agent] = declared(env, agent)
-            observation, action = self._layouts[agent] = self._compile(agent)
+            observation = self._compile(agent, 0, self._limits)
+            action = self._compile(agent, 1, self._action_limits)
+            self._layouts[agent] = observation, action
             names.setdefault(f"observations {observation}, actions {action}", []).append(str(agent))
         if not all(isinstance(action, Space) for _, action in self._spaces.values()):
             raise Finding("layout", "fail", "no actions can be drawn", "Declare action_space.")
         lines = (f"{shortened(agents)}: {layouts}" for layouts, agents in names.items())
         self._findings.passed("layout", "\n".join(lines))
 
-    def _compile(self, agent: Hashable) -> tuple[Layout | None, Layout | None]:
-        """Return the layouts of an agent's observation and action; None if one does not compile."""
-        found: list[Layout | None] = [None, None]
-        for i, limits in enumerate((self._limits, self._action_limits)):
-            try:
-                found[i] = Layout.of(self._spaces[agent][i], limits=limits, strict=True)
-            except SpaceError as error:
-                text = f"{_SPACES[i]} of {agent!r}: {error}"
-                advice = "Do what it says; limits= by path is for observations, a number for both."
-                self._findings.add(Finding("layout", "fail", text, advice, _SPACES[i]))
-        return found[0], found[1]
+    def _compile(self, agent: Hashable, kind: int, limits: Limits) -> Layout | None:
+        """Return the layout of one of an agent's spaces, or None if it does not compile."""
+        try:
+            return Layout.of(self._spaces[agent][kind], limits=limits, strict=True)
+        except SpaceError as error:
+            text = f"{_SPACES[kind]} of {agent!r}: {error}"
+            advice = "Do what it says; limits= by path is for observations, a number for both."
+            self._findings.add(Finding("layout", "fail", text, advice, _SPACES[kind]))
+            return None
 
     # ------------------------------------------------------------------ the recorded run
 
@@ -211,7 +211,7 @@ class Checker:
             samplers[agent] = copy.deepcopy(space)  # the environment's keeps its generator
             samplers[agent].seed(derive(self._seed, i) >> 33)
         for turn in bare.turns(self._seed, self._steps):
-            inspector.check_kept()
+            inspector.check_kept(turn.given)
             turn.given = [replace(given, observation=None, info=None) for given in turn.given]
             self._record.append(turn)
             for agent, mask in turn.masks.items():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import PackError
-from fugu.envs.checking.recording import Layouts, Transition, leaves_of, name_leaf
+from fugu.envs.checking.recording import Layouts, Transition, fingerprint, leaves_of, name_leaf
 from fugu.envs.checking.report import Finding, Findings, Status
 from fugu.native.nodes import ArrayNode, Node, ScalarNode
 from fugu.native.packing_reference import ReferencePacker, describe, fit_array
@@ -33,8 +33,7 @@ class Inspector:
             agent: None if layout is None else ObservationCheck(layout)
             for agent, (layout, _) in layouts.items()
         }
-        kept: list[list[tuple[str, str, NDArray[Any], bytes]]] = [[]]  # the arrays of each turn
-        self._kept = deque(kept, maxlen=_KEPT_TURNS)
+        self._recent: deque[list[Transition]] = deque(maxlen=_KEPT_TURNS)
 
     def inspect(self, transition: Transition) -> int | None:
         """Check a transition; return the hash of its observation as a row, if it fits."""
@@ -47,22 +46,23 @@ class Inspector:
         for finding in found:
             finding.place = transition.place + agent
             self._findings.add(finding)
-        for path, leaf in leaves_of(transition.observation):
-            if isinstance(leaf, np.ndarray):
-                self._kept[-1].append((path, transition.place, leaf, leaf.tobytes()))
         return row
 
-    def check_kept(self) -> None:
-        """Compare the arrays of the last turns with copies of them; a new turn begins."""
-        kept = chain.from_iterable(self._kept)
-        changed = [(path, place) for path, place, array, old in kept if array.tobytes() != old]
-        for path, place in changed:
-            text = f"{name_leaf(path)}: expected an array that stays as it is; it changed later"
+    def check_kept(self, given: list[Transition]) -> None:
+        """Check that the observations of the last turns are still what they were when given."""
+        changed = {
+            path: old.place
+            for old in chain.from_iterable(self._recent)
+            for path, value in fingerprint(old.observation).items()
+            if value != old.fingerprint.get(name_leaf(path))
+        }
+        for path, place in changed.items():
+            text = f"{name_leaf(path)}: expected it to stay as it was returned; it changed later"
             advice = "Return copies: fugu copies at once, but others may keep observations."
             self._findings.add(Finding("kept observations", "warn", text, advice, path, place))
         if changed:
-            self._kept.clear()
-        self._kept.append([])
+            self._recent.clear()
+        self._recent.append(given)
 
 
 def check_finite(transition: Transition) -> Iterator[Finding]:
