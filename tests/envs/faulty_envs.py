@@ -1,8 +1,9 @@
-"""A faultless environment, its children with one fault each, and what is said of each fault."""
+"""An environment without faults, subclasses with one fault each, and the finding of each."""
 
 from __future__ import annotations
 
 import sys
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -23,7 +24,7 @@ def statuses(report: Report) -> dict[str, str]:
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """A small, faultless environment; its children have one fault each."""
+    """A small environment without faults; its subclasses have one fault each."""
 
     observation_space: Any = spaces.Dict(
         body=spaces.Dict(position=spaces.Box(-1.0, 1.0, (2,), np.float32)),
@@ -286,6 +287,45 @@ class RaisingMask(Walk):
         raise ValueError("no mask today")
 
 
+class TwoMistakes(Walk):
+    def see(self) -> Any:
+        return {"body": {"position": "here"}, "gear": f"gear {self.np_random.integers(9)}"}
+
+
+class HugeInteger(Walk):
+    def reward(self) -> Any:
+        return 10**400
+
+
+class RaggedReward(Walk):
+    def reward(self) -> Any:
+        return [[1.0], [1.0, 2.0]]
+
+
+class ReadOnlyInfo(Walk):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], MappingProxyType({"speed": 1.0})
+
+
+class RaisingSpace(Walk):
+    @property
+    def observation_space(self) -> Any:  # type: ignore[override]
+        raise ValueError("no space left")
+
+
+class RaisesForOtherSeed(Walk):
+    first_seed = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        first = RaisesForOtherSeed.first_seed = RaisesForOtherSeed.first_seed or seed
+        if self.resets == 4 and seed != first:
+            raise ValueError("not this seed")
+        self.resets += 1
+        return super().reset(seed=seed)
+
+    resets = 0
+
+
 class Restarting(Walk):
     """Restarts its episodes itself, which emulation refuses."""
 
@@ -294,33 +334,53 @@ class Restarting(Walk):
 
 
 FAULTS: list[tuple[type[Walk], str, str, str]] = [
-    (WrongShape, "observations", "fail", "'body/position': given float32 array of shape (3,)"),
-    (FloatsForWhole, "observations", "fail", "'gear': given float 1.5"),
-    (WiderDtype, "observations", "warn", "'body/position': given float64; declared float32"),
-    (ListForArray, "observations", "warn", "'body/position': given list of 2 items"),
+    (WrongShape, "observations", "fail", "got float32 array of shape (3,)"),
+    (
+        FloatsForWhole,
+        "observations",
+        "fail",
+        "'gear': expected an integer from 0 to 2; got float 1.5",
+    ),
+    (WiderDtype, "observations", "warn", "'body/position': expected float32; got float64"),
+    (
+        ListForArray,
+        "observations",
+        "warn",
+        "'body/position': expected float32; got list of 2 items",
+    ),
     (MissingKey, "observations", "fail", "without ['gear']"),
     (ExtraKey, "observations", "fail", "unknown keys ['secret']"),
-    (OutOfBounds, "bounds", "fail", "'body/position': given 7.5 at index [1]; declared -1.0 to 1"),
+    (OutOfBounds, "bounds", "fail", "'body/position': expected -1.0 to 1.0; got 7.5 at index [1]"),
     (OutOfBounds, "bounds", "fail", "(3 times, first at episode 0, step 3)"),
-    (JustOutOfBounds, "bounds", "warn", "'body/position': given 1.0000001"),
-    (OutOfRange, "bounds", "fail", "'gear': given 3; allowed: an integer from 0 to 2"),
-    (NanObservation, "finite", "fail", "'body/position': nan at index [1]"),
+    (JustOutOfBounds, "bounds", "warn", "'body/position': expected -1.0 to 1.0; got 1.0000001"),
+    (OutOfRange, "bounds", "fail", "'gear': expected an integer from 0 to 2; got 3"),
+    (
+        NanObservation,
+        "finite",
+        "fail",
+        "'body/position': expected finite numbers; got nan at index [1]",
+    ),
     (InfiniteObservation, "finite", "fail", "'speed': "),
-    (NanReward, "rewards", "fail", "given nan"),
-    (HugeReward, "rewards", "fail", "given 1e+300"),
+    (NanReward, "rewards", "fail", "got float nan"),
+    (HugeReward, "rewards", "fail", "got float 1e+300"),
     (ArrayReward, "rewards", "fail", "float64 array of shape (1,)"),
     (ScalarArrayReward, "rewards", "warn", "float64 array of shape ()"),
     (TextReward, "rewards", "fail", "str '1.0'"),
     (NoReward, "rewards", "fail", "NoneType None"),
-    (IntegerFlags, "flags", "warn", "terminated: given int 0"),
-    (NoFlag, "flags", "fail", "terminated: given NoneType None"),
-    (TextInfo, "infos", "fail", "given str 'fine'"),
+    (IntegerFlags, "flags", "warn", "terminated: expected True or False; got int 0"),
+    (NoFlag, "flags", "fail", "terminated: expected True or False; got NoneType None"),
+    (TextInfo, "infos", "fail", "expected a dict; got str 'fine'"),
     (FourValues, "step", "fail", "tuple of 4 items"),
-    (BareReset, "reset", "fail", "reset returned dict with the keys ['body', 'gear']"),
+    (BareReset, "reset", "fail", "(observation, info); got dict with the keys"),
     (ResetWithoutOptions, "reset", "fail", "unexpected keyword argument 'options'"),
     (Unseeded, "same seed", "fail", "'gear' at"),
     (OneSeed, "other seed", "warn", "seeds 0 and 1 give the same 60 steps"),
-    (Aliasing, "kept observations", "warn", "'body/position': the array returned at"),
+    (
+        Aliasing,
+        "kept observations",
+        "warn",
+        "'body/position': expected it to stay as it was returned",
+    ),
     (WritesAction, "actions", "fail", "wrote into the action"),
     (RaisesInStep, "step", "fail", "ValueError: the wheel came off"),
     (RaisesInStep, "step", "fail", "episode 0, step 6"),
@@ -328,11 +388,18 @@ FAULTS: list[tuple[type[Walk], str, str, str]] = [
     (RaisesInReset, "reset", "fail", "ValueError: no road"),
     (RaisesInConstructor, "make", "fail", "ValueError: no wheels"),
     (RaisesInClose, "close", "fail", "ValueError: stuck door"),
-    (NeverEnds, "autoreset", "warn", "no episode ended within 60 steps"),
+    (NeverEnds, "autoreset", "warn", "none did in 60 steps"),
     (Endless, "layout", "fail", "'road': given a space without a maximum length"),
-    (NoSpace, "layout", "fail", "observation_space: given None"),
-    (NoActionSpace, "layout", "fail", "action_space: given None"),
+    (NoSpace, "layout", "fail", "observation_space of 'agent_0': "),
+    (NoActionSpace, "layout", "fail", "action_space of 'agent_0': "),
     (BadMask, "action masks", "fail", "forbids every choice"),
     (RaisingMask, "action masks", "fail", "no mask today"),
     (Restarting, "autoreset", "fail", "Autoreset"),
+    (TwoMistakes, "observations", "fail", "'body/position': expected float32 array of shape (2,)"),
+    (TwoMistakes, "observations", "fail", "'gear': expected an integer from 0 to 2; got str"),
+    (HugeInteger, "rewards", "fail", "expected a finite number that float32 can hold"),
+    (RaggedReward, "rewards", "fail", "got list of 2 items"),
+    (ReadOnlyInfo, "infos", "warn", "expected a dict; got mappingproxy"),
+    (RaisingSpace, "layout", "fail", "ValueError: no space left"),
+    (RaisesForOtherSeed, "other seed", "fail", "a run with seed 1 stopped: "),
 ]

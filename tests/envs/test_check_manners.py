@@ -1,4 +1,4 @@
-"""The manners of `fugu.check`: what it closes, leaves alone, and breaks off."""
+"""`fugu.check` closes what it made, restores what it changed, and interrupts calls that hang."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from faulty_envs import STEPS, RaisesInReset, RaisesInStep, Unseeded, Walk, quie
 from gymnasium import spaces
 
 from fugu.core.errors import UsageError
-from fugu.envs.checking import Report, check, checker, runs
+from fugu.envs.checking import Report, check, checker, recording
 
 
-def test_what_is_no_environment_is_refused() -> None:
+def test_other_objects_are_refused() -> None:
     for given in (None, 3, "CartPole-v1", lambda: 3, gymnasium.make_vec("CartPole-v1")):
         with pytest.raises(UsageError, match="allowed: a gymnasium.Env"):
             check(given)
     for arguments in ({"steps": 0}, {"steps": 1.5}, {"steps": True}, {"seed": "x"}):
-        with pytest.raises(UsageError, match="allowed: an int"):
+        with pytest.raises(UsageError, match="expected an int"):
             check(Walk, **arguments)
 
 
-def test_what_the_factory_made_is_closed_and_nothing_else() -> None:
+def test_only_environments_of_the_factory_are_closed() -> None:
     made: list[Walk] = []
     for kind in (Walk, RaisesInStep, RaisesInReset):
         check(lambda kind=kind: made.append(kind()) or made[-1], steps=STEPS, show=False)
@@ -68,10 +68,10 @@ def test_a_slow_environment_gets_fewer_steps(monkeypatch: pytest.MonkeyPatch) ->
             time.sleep(0.01)
             return super().step(action)
 
-    monkeypatch.setattr(runs, "RUN_SECONDS", 0.25)
+    monkeypatch.setattr(recording, "RUN_SECONDS", 0.25)
     report = quietly(Slow, steps=100_000)
     assert report.ok, str(report)
-    assert "of 100,000, as many as the time allowed" in report["step"].detail
+    assert "steps of 100,000;" in report["step"].detail
 
 
 needs_alarm = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs SIGALRM")
@@ -79,7 +79,7 @@ needs_alarm = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs S
 
 @needs_alarm
 @pytest.mark.parametrize("where", ["make", "reset", "step", "close"])
-def test_a_call_that_hangs_is_broken_off(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_hangs_is_interrupted(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang() -> None:
         while True:
             try:
@@ -114,7 +114,7 @@ def test_a_call_that_hangs_is_broken_off(where: str, monkeypatch: pytest.MonkeyP
 
 
 @needs_alarm
-def test_a_timer_of_the_caller_goes_on() -> None:
+def test_a_timer_of_the_caller_continues() -> None:
     rang: list[int] = []
     handler = signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
     timer = signal.setitimer(signal.ITIMER_REAL, 0.05)

@@ -1,4 +1,4 @@
-"""`fugu check`: does an environment keep the contract?"""
+"""`fugu check`: check an environment."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import tyro
 
 @dataclass(frozen=True)
 class Check:
-    """Run an environment for a while and report what it does wrong."""
+    """Run an environment for a while and report its faults."""
 
     env: Annotated[str, tyro.conf.arg(metavar="ENV")]
     """CartPole-v1, module:Id-v0, pettingzoo:family/name or package.module:factory."""
     steps: int = 1000
-    """Steps to run."""
+    """Steps of each run."""
     seed: int = 0
-    """Seed of the first reset and of the actions."""
+    """Random seed of resets and actions."""
     limits: int = 256
-    """Most items of each Sequence and Graph in the spaces."""
+    """Maximum length of each Sequence and Graph in the spaces."""
     json: bool = False
     """Print the report as one JSON object and nothing else."""
 
     def run(self) -> int:
-        """Check; 0 if the environment keeps the contract."""
+        """Check the environment; return 0 if no check failed."""
         from fugu.envs.checking import check
         from fugu.envs.resolve import resolve
 
-        # what an environment prints must not stand before the JSON
+        # The JSON must be all of stdout, whatever the environment prints.
         with contextlib.redirect_stdout(sys.stderr) if self.json else contextlib.nullcontext():
             report = check(
                 resolve(self.env),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -96,3 +97,32 @@ def find_mask(observation: Any, info: Mapping[str, Any], width: int) -> Any:
         if mask is not None and np.size(mask) != width:
             return None  # an observation that only happens to have that name
     return mask
+
+
+def sample_mask(space: Space[Any], flat: Iterator[Any]) -> Any:
+    """Return the next entries of a flat mask in the form that `space.sample` takes.
+
+    >>> pair = spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1)))
+    >>> sample_mask(pair, iter([True, False]))
+    (array([1, 0], dtype=int8), None)
+    """
+
+    def take(counts: Any) -> Any:
+        if np.ndim(counts):
+            return tuple(take(part) for part in counts)
+        return np.fromiter(islice(flat, int(counts)), np.int8, int(counts))
+
+    match space:
+        case spaces.Discrete():
+            return take(space.n)
+        case spaces.MultiDiscrete():
+            return take(space.nvec)
+        case spaces.MultiBinary():  # 0 and 1: forbidden but for this value; 2: both are allowed
+            pairs = take(2 * np.prod(space.shape)).reshape(*space.shape, 2)
+            return np.where(pairs.all(-1), 2, pairs[..., 1]).astype(np.int8)
+        case spaces.Dict():
+            return {key: sample_mask(item, flat) for key, item in space.spaces.items()}
+        case spaces.Tuple():
+            return tuple(sample_mask(item, flat) for item in space.spaces)
+        case _:
+            return None

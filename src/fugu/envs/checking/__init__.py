@@ -1,6 +1,6 @@
-"""`fugu.check`: what an environment does, beside what it declares."""
+"""`fugu.check`: compare what an environment does with what it declares."""
 
 from fugu.envs.checking.checker import check
-from fugu.envs.checking.report import Report, Row
+from fugu.envs.checking.report import CheckResult, Report
 
-__all__ = ["Report", "Row", "check"]
+__all__ = ["CheckResult", "Report", "check"]

@@ -1,4 +1,4 @@
-"""Guards: nothing that an environment does may hang, end or disturb the program that checks it."""
+"""Guard: an environment that hangs, raises or draws random numbers must not disturb its caller."""
 
 from __future__ import annotations
 
@@ -8,94 +8,100 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-_AGAIN_SECONDS = 1.0
+from fugu.core.errors import FuguError
+from fugu.envs.checking.report import Finding
+
+T = TypeVar("T")
+_REPEAT_SECONDS = 1.0  # the alarm repeats, in case the environment swallowed the exception
 
 
-class Stalled(BaseException):
-    """A call of the environment did not come back in time.
+class CallTimeoutError(BaseException):
+    """A call did not return in time.
 
-    Not an `Exception`, so that an environment which catches everything does not catch it.
+    Not an `Exception`, so that an environment which catches every `Exception` does not catch it.
     """
 
 
-FAULTS = (Exception, SystemExit, Stalled)  # whatever an environment may throw
+class Guard:
+    """Calls an environment, limits the time of each call, and turns exceptions into findings.
 
+    As a context manager it restores the global random generators, and a timer of the caller. Time
+    limits need SIGALRM, so they work in the main thread of a POSIX system, for anything but C code
+    that never returns; elsewhere calls have none.
 
-class Watchdog:
-    """Breaks a call of the environment that hangs, with SIGALRM.
-
-    It works where Python can interrupt: in the main thread of a POSIX system, in anything but C
-    code that never returns. Elsewhere it does nothing. While it is on, no signal is delivered
-    unless a call takes long, and afterwards a timer that ran before goes on.
+    Attributes:
+        seconds: Duration of the last call.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._since = float("inf")  # when the call under way began
-        self._armed = False
+    def __init__(self, call_seconds: float) -> None:
+        self._limit, self._armed, self.seconds = call_seconds, False, 0.0
 
-    def begin(self) -> None:
-        """A call begins."""
-        self._since = time.monotonic()
-
-    def end(self) -> None:
-        """The call is over."""
-        self._since = float("inf")
-
-    def __enter__(self) -> Watchdog:
+    def __enter__(self) -> Guard:
+        self._python, self._numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        self._torch: Any = sys.modules.get("torch")
+        self._torch_state = self._torch.get_rng_state() if self._torch else None
         main = threading.current_thread() is threading.main_thread()
-        # A handler of None was set outside of Python and could not be put back.
+        # A handler of None was installed outside of Python and could not be restored.
         if main and hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) is not None:
             self._entered = time.monotonic()
             self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
-            self._handler = signal.signal(signal.SIGALRM, self._bark)
-            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+            self._handler = signal.signal(signal.SIGALRM, self._interrupt)
             self._armed = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._armed:
-            return
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, self._handler)
-        remaining, interval = self._timer
-        if remaining:
-            elapsed = time.monotonic() - self._entered
-            signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 0.001), interval)
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        if self._torch:
+            self._torch.set_rng_state(self._torch_state)
+        if self._armed:
+            signal.signal(signal.SIGALRM, self._handler)
+            remaining, interval = self._timer
+            if remaining:
+                elapsed = time.monotonic() - self._entered
+                signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 0.001), interval)
 
-    def _bark(self, _signal: int, _frame: FrameType | None) -> None:
-        elapsed = time.monotonic() - self._since  # minus infinity between calls
-        if elapsed < self._seconds:
-            signal.setitimer(signal.ITIMER_REAL, self._seconds - max(elapsed, 0.0))
-            return
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)  # should this one be swallowed
-        raise Stalled(f"did not return within {self._seconds:g} seconds")
+    def call(self, check: str, function: Callable[..., T], *args: Any, place: str = "") -> T:
+        """Call `function(*args)`; whatever it raises becomes a failure of `check` at `place`."""
+        self._set_alarm(self._limit)
+        began = time.perf_counter()
+        try:
+            return function(*args)
+        except Finding:
+            raise
+        except (Exception, SystemExit, CallTimeoutError) as error:
+            text = str(error) if isinstance(error, FuguError) else _last_lines(error)
+            raise Finding(check, "fail", text, _advice(error, check), place=place) from error
+        finally:
+            self.seconds = time.perf_counter() - began
+            self._set_alarm(0)
+
+    def _set_alarm(self, seconds: float) -> None:
+        if self._armed:
+            signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_SECONDS if seconds else 0)
+
+    def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        raise CallTimeoutError(f"did not return within {self._limit:g} seconds")
 
 
-@contextmanager
-def untouched_generators() -> Iterator[None]:
-    """Put the global random generators back, whatever the environment draws from them."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  it is the global one
-    torch: Any = sys.modules.get("torch")  # nothing to put back if nobody imported it
-    torch_state = torch.get_rng_state() if torch else None
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        if torch:
-            torch.set_rng_state(torch_state)
+def _last_lines(error: BaseException) -> str:
+    """Return where an error was raised, below the guard, and its message, in at most 8 lines."""
+    below = error.__traceback__ and error.__traceback__.tb_next
+    text = traceback.format_exception(type(error), error, below, limit=-2, chain=False)
+    lines = "".join(text).removeprefix("Traceback (most recent call last):\n").splitlines()
+    lines = [line for line in lines if set(line.strip()) - set("^~")]
+    return "\n".join(lines if len(lines) <= 8 else [*lines[:4], "  ...", *lines[-3:]])
 
 
-def last_lines(error: BaseException) -> str:
-    """Where an error came from and what it says, in a few lines."""
-    lines = "".join(traceback.format_exception(error, limit=-2, chain=False)).strip().splitlines()
-    kept = [line for line in lines[1:] if set(line.strip()) - set("^~")] or lines
-    return "\n".join(kept if len(kept) <= 8 else [*kept[:4], "  ...", *kept[-3:]])
+def _advice(error: BaseException, check: str) -> str:
+    if isinstance(error, FuguError):
+        return "Do what the error says."
+    if check == "reset" and isinstance(error, TypeError) and "argument" in str(error):
+        return "Declare it as reset(self, *, seed=None, options=None): fugu passes both."
+    return f"Fix the environment, which raised this error in {check}."
