@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fugu.algos.algorithm import RunContext as RunContext
     from fugu.algos.algorithm import State as State
     from fugu.algos.algorithm import Tensors as Tensors
+    from fugu.algos.checkpointing import as_arrays as as_arrays
+    from fugu.algos.checkpointing import load_environments as load_environments
     from fugu.algos.checkpointing import load_network as load_network
     from fugu.algos.checkpointing import load_rng as load_rng
     from fugu.algos.checkpointing import save_environments as save_environments
@@ -53,6 +55,8 @@ _HOMES = {
     "State": "fugu.algos.algorithm",
     "Tensors": "fugu.algos.algorithm",
     "VecConfig": "fugu.algos.settings",
+    "as_arrays": "fugu.algos.checkpointing",
+    "load_environments": "fugu.algos.checkpointing",
     "load_network": "fugu.algos.checkpointing",
     "load_rng": "fugu.algos.checkpointing",
     "ppo_loss": "fugu.algos.ppo",

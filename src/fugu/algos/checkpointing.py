@@ -52,6 +52,15 @@ def save_environments(tensors: Tensors, collector: Collector) -> None:
         tensors["environments"] = snapshot
 
 
+def load_environments(tensors: Mapping[str, Any], collector: Collector) -> bool:
+    """Resume environments from the states that `save_environments` added; False without any."""
+    snapshot = tensors.get("environments")
+    if snapshot is None:
+        return False
+    collector.resume(as_arrays(snapshot))
+    return True
+
+
 def as_tensors(kept: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Return a checkpoint's entries as tensors."""
     return {name: as_tensor(value) for name, value in kept.items()}

@@ -31,6 +31,7 @@ from fugu.algos.building import (
 )
 from fugu.algos.checkpointing import (
     as_arrays,
+    load_environments,
     load_network,
     load_rng,
     save_environments,
@@ -712,13 +713,10 @@ class GRPO(Algorithm):
         load_rng(self._random, state["random"])
         self.collector.steps = int(state["steps"])
         self.collector.mended = int(state["mended"])
-        environments = tensors.get("environments")
-        if environments is None:
+        if self._recall is not None and "environments" in tensors:
+            self._recall.load(tensors)
+        if not load_environments(tensors, self.collector):
             self.start(int(state["reset_seed"]))
-        else:
-            if self._recall is not None:
-                self._recall.load(tensors)
-            self.collector.resume(as_arrays(environments))
 
 
 def check(cfg: Config, vec: Vector) -> None:

@@ -31,6 +31,7 @@ from fugu.algos.building import (
 )
 from fugu.algos.checkpointing import (
     as_arrays,
+    load_environments,
     load_network,
     load_rng,
     save_environments,
@@ -586,7 +587,7 @@ class PPOLearner:
             elif cfg.advantage == "vtrace" or cfg.target_kl or cfg.desired_kl:
                 metrics |= self._measure_ratios(data, part.chosen)
             for name, value in metrics.items():
-                totals[name] = totals.get(name, 0.0) + float(value) * own
+                totals[name] = totals.get(name, 0.0) + float(value.detach()) * own
         return totals
 
     def _native_gradients(
@@ -913,13 +914,10 @@ class PPO(Algorithm):
         self._load_engines(state)
         load_rng(self._random, state["random"])
         self.collector.steps = int(state["steps"])
-        environments = tensors.get("environments")
-        if environments is None:
+        if self._recall is not None and "environments" in tensors:
+            self._recall.load(tensors)
+        if not load_environments(tensors, self.collector):
             self.start(int(state["reset_seed"]))
-        else:
-            if self._recall is not None:
-                self._recall.load(tensors)
-            self.collector.resume(as_arrays(environments))
 
     def _load_engines(self, state: Mapping[str, Any]) -> None:
         """Keep the engines of the run so far, where the settings leave them open."""

@@ -21,6 +21,8 @@ from fugu.algos import (
     RunContext,
     State,
     Tensors,
+    as_arrays,
+    load_environments,
     load_network,
     load_rng,
     save_environments,
@@ -178,8 +180,7 @@ class Reinforce(Algorithm):
         load_network(tensors, 0, self.policy, self.optimizer, state["optimizer"])
         load_rng(self._random, state["random"])
         self.collector.steps = int(state["steps"])
-        if "environments" in tensors:
-            self.actor.episodes.load_state_dict(tensors["episodes"])
-            self.collector.resume(dict(tensors["environments"]))
+        if load_environments(tensors, self.collector):
+            self.actor.episodes.load_state_dict(as_arrays(tensors["episodes"]))
         else:
             self.start(int(state["reset_seed"]))

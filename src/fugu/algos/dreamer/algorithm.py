@@ -22,6 +22,7 @@ from fugu.algos.checkpointing import (
     as_array,
     as_arrays,
     as_tensor,
+    load_environments,
     load_network,
     load_rng,
     save_environments,
@@ -294,11 +295,8 @@ class Dreamer(Algorithm):
         self._latent_random.set_state(as_tensor(tensors["latents"]["random"]).cpu())
         load_rng(self._random, state["random"])
         self.collector.steps = int(state["steps"])
-        environments = tensors.get("environments")
-        if environments is None:
-            self.collector.start(int(state["reset_seed"]))
-        else:
-            self.collector.resume(as_arrays(environments))
+        if not load_environments(tensors, self.collector):
+            self.start(int(state["reset_seed"]))
 
 
 def compile_agent(agent: DreamerAgent) -> None:
