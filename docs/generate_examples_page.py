@@ -29,13 +29,13 @@ INTRO = """
 
 `examples/ppo.py` is PPO in one file, read from top to bottom: fugu steps the environments,
 stores the segments and computes the advantages, and the network, the loss and the optimizer are
-plain torch. Settings have the names of CleanRL and PufferLib. `--env` takes what
-`fugu.make` takes, with one group of agents and discrete or continuous actions; truncated episodes
-are bootstrapped, invalid actions are masked, and a seed gives the same run again.
+plain torch. The settings have the names of CleanRL and PufferLib. `--env` takes any name that
+`fugu.make` takes, with one group of agents and discrete or continuous actions. Truncated episodes
+are bootstrapped, action masks are respected, and equal seeds give identical runs.
 
 ```text
 python examples/ppo.py
-python examples/ppo.py --env breakout --num-envs 256 --total-timesteps 5_500_000 --torch-threads 2
+python examples/ppo.py --env breakout --num-envs 256 --total-timesteps 5_500_000
 python examples/ppo.py --help
 ```
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -71,8 +71,8 @@ class Settings:
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
     """Maximum norm of the gradient."""
-    torch_threads: int = 1
-    """Threads of torch; more of them help with wide networks and large minibatches."""
+    torch_threads: int = 0
+    """Threads of torch; 0: one if minibatches are small, else as many as cores."""
 
 
 # ---------------------------------------------------------------------- network
@@ -87,7 +87,8 @@ class Agent(nn.Module):
 
     def __init__(self, group: AgentGroup, hidden_size: int) -> None:
         super().__init__()
-        layout, self.action_space = group.observation_layout, group.action_layout.space
+        layout = group.observation_layout
+        self.action_space: Any = group.action_layout.space
         if isinstance(layout.space, spaces.Box) and layout.dtype == np.float32:
             linear = layer_init(nn.Linear(layout.size, hidden_size))
             self.body: nn.Module = nn.Sequential(linear, nn.GELU())
@@ -114,7 +115,7 @@ class Agent(nn.Module):
         outputs, values = self.actor(hidden), self.critic(hidden)[:, 0]
         if not self.discrete:
             return outputs, values
-        if masks is not None:
+        if masks is not None and not masks.all():
             outputs = outputs.masked_fill(~masks, -1e9)  # probability 0, but finite
         return outputs.log_softmax(-1), values
 
@@ -180,7 +181,7 @@ def act(agent: Agent, segments: Segments, batch: Batch) -> NDArray[Any]:
         _, values = agent(torch.from_numpy(rows.final[truncated]))
         segments.cut(ids[truncated], values[:, None].numpy())
 
-    masks = None if rows.action_masks.all() else torch.from_numpy(rows.action_masks)
+    masks = torch.from_numpy(rows.action_masks)
     outputs, values = agent(torch.from_numpy(rows.observations), masks)
     samples = agent.sample(outputs)
     log_probs = agent.log_prob(outputs, samples).numpy()
@@ -262,38 +263,45 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, steps: Steps, cfg: Set
 def train(cfg: Settings) -> tuple[Agent, float]:
     """Train an agent; return it, and the mean return of the last 100 episodes."""
     torch.manual_seed(cfg.seed)
-    torch.set_num_threads(cfg.torch_threads)
     with fugu.make(cfg.env, cfg.num_envs) as vec:
-        agents, group = vec.num_agents, vec.groups[0]
         if len(vec.groups) > 1:
             names = ", ".join(group.name for group in vec.groups)
             raise SystemExit(f"--env: expected one group of agents; got {names}.")
+        agents, group = vec.num_agents, vec.groups[0]
+        batch_size = agents * cfg.num_steps
+        small = batch_size // cfg.num_minibatches * cfg.hidden_size < 2**17
+        if cfg.torch_threads or small:  # threads of small products would wait for each other
+            torch.set_num_threads(cfg.torch_threads or 1)
         agent = Agent(group, cfg.hidden_size)
         optimizer = torch.optim.AdamW(
             agent.parameters(), cfg.learning_rate, eps=1e-5, weight_decay=0.0, fused=True
         )
         segments = Segments(group, SegmentShape(agents, agents, cfg.num_steps, agent.num_samples))
-        batch_size = agents * cfg.num_steps
-        num_updates = max(1, cfg.total_timesteps // batch_size)
         returns, begin = deque[float](maxlen=100), time.perf_counter()
+        num_updates = max(1, cfg.total_timesteps // batch_size)
         vec.async_reset(cfg.seed)
-        for update in range(num_updates):
+        for update in range(1, num_updates + 1):
             while not segments.full:
                 batch = vec.recv()
                 returns.extend(episode_returns(batch))
                 vec.send(act(agent, segments, batch), batch.agent_ids)
             # The environments step while the agent learns.
             if cfg.anneal_lr:
-                optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - update / num_updates)
+                progress = (update - 1) / num_updates
+                optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - progress)
             chosen = segments.take()
             learn(agent, optimizer, read_steps(segments, chosen, cfg), cfg)
             segments.release(chosen)
-            if (update + 1) % max(1, num_updates // 20) == 0 or update + 1 == num_updates:
-                steps = (update + 1) * batch_size
+            if update % max(1, num_updates // 20) == 0:
+                steps = update * batch_size
                 rate = steps / (time.perf_counter() - begin)
-                mean = np.mean(returns) if returns else math.nan
-                print(f"step {steps:,}  return {mean:.2f}  {rate:,.0f} steps/s", flush=True)
-    return agent, float(np.mean(returns)) if returns else math.nan
+                print(f"step {steps:,}  return {mean(returns):.2f}  {rate:,.0f} steps/s")
+    return agent, mean(returns)
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """Return the mean, or NaN of nothing."""
+    return float(np.mean(numbers)) if numbers else math.nan
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
 
 
