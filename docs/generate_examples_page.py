@@ -1,8 +1,8 @@
-"""Writes docs/examples.md: what the scripts of examples change, and how fast they are.
+"""Write docs/examples.md: what the example scripts change, and how fast they are.
 
     python docs/generate_examples_page.py [--check]
 
-With --check nothing is written, and the exit status is 1 if the page is not what it should be.
+With --check, write nothing and exit with status 1 if the page is out of date.
 """
 
 from __future__ import annotations
@@ -25,20 +25,36 @@ STRUCTURED = "sb3_structured"
 INTRO = """
 # Examples
 
-`examples/cleanrl/ppo.py` is PPO in one file, in the style of CleanRL: {lines} lines that know
-arrays and choices, and nothing of fugu. The scripts below are the same file with a few lines
-changed, by which it trains on what it could not take, or faster. They are real files, written by
-`examples/cleanrl/variants.py`; a test compares them.
+## PPO to copy and change
 
-Steps/s are those of training on two cores, as `python benchmarks/examples.py` measured them; a dash
-stands where it has not. A step is one action: in Pong, four frames. `make recipes` installs the
-packages.
+`examples/ppo.py` is PPO in one file, read from top to bottom: fugu steps the environments,
+stores the segments and computes the advantages, and the network, the loss and the optimizer are
+plain torch. The settings have the names of CleanRL and PufferLib. `--env` takes any name that
+`fugu.make` takes, with one group of agents and discrete or continuous actions. Truncated episodes
+are bootstrapped, action masks are respected, and equal seeds give identical runs.
+
+```text
+python examples/ppo.py
+python examples/ppo.py --env breakout --num-envs 256 --total-timesteps 5_500_000
+python examples/ppo.py --help
+```
+
+## CleanRL with a few lines changed
+
+`examples/cleanrl/ppo.py` is PPO in one file, in the style of CleanRL: {lines} lines that handle
+observations in one array and discrete actions, and do not use fugu. The scripts below are the same
+file with a few lines changed, which let it train on more environments, or faster. They are real
+files, written by `examples/cleanrl/variants.py`; a test compares them.
+
+Steps/s are measured while training on two cores, by `python benchmarks/examples.py`; a dash means
+that the script was not measured. A step is one action: in Pong, four frames. `make recipes`
+installs the packages.
 """
 SB3 = """
 ## Stable-Baselines3 on a structured environment
 
-Expedition shows nested dicts, a text and a sequence of variable length, and takes choices mixed
-with a number. `to_sb3` offers them as spaces that Stable-Baselines3 takes
+Expedition has observations of nested dicts, a text and a sequence of variable length, and actions
+that mix choices with a number. `to_sb3` converts them to spaces that Stable-Baselines3 accepts
 ([more](migrate/stable_baselines3.md)).
 """
 MORE = """
@@ -46,36 +62,36 @@ MORE = """
 
 - `examples/cleanrl_style_ppo.py`: the same kind of script on nested observations and mixed actions
   ([from CleanRL](migrate/cleanrl.md)).
-- `examples/ppo_by_hand.py`: PPO in sixty lines of fugu's parts.
+- `examples/ppo_by_hand.py`: PPO in sixty lines, with fugu's policy and learner.
 - `examples/emulation_tour.py`: a structured environment as flat rows and back.
 - `examples/coding_problem.py`: a coding problem of your own ([programs](coding.md)).
 """
 
 
 def section(variant: Variant, known: dict[str, Any]) -> list[str]:
-    """One variant."""
+    """Return the lines of one variant's section."""
     added, removed = variant.changed()
-    facts = f"{count(added)} added, {removed} removed; {told(variant.name, known)}."
-    lines = [f"## {variant.name}", "", f"{sentence(variant.says)}.", ""]
+    facts = f"{count(added)} added, {removed} removed; {result_of(variant.name, known)}."
+    lines = [f"### {variant.name}", "", f"{sentence(variant.description)}.", ""]
     lines += [f"`python examples/cleanrl/{variant.path.name}`: {facts}", ""]
     lines += ["```diff", *variant.diff(), "```", ""]
     if error := known.get(variant.name, {}).get("error"):
-        lines += ["It ends with", "", "```text", error, "```", ""]
+        lines += ["It fails with", "", "```text", error, "```", ""]
     return lines
 
 
 def count(lines: int) -> str:
-    """So many lines."""
+    """Return a number of lines, in words."""
     return f"{lines} line{'' if lines == 1 else 's'}"
 
 
 def sentence(words: str) -> str:
-    """Words with a large first letter."""
+    """Capitalize the first letter."""
     return words[:1].upper() + words[1:]
 
 
-def told(name: str, known: dict[str, Any]) -> str:
-    """A script's steps/s, or why it has none."""
+def result_of(name: str, known: dict[str, Any]) -> str:
+    """Return a script's steps/s, or why it has none."""
     found = known.get(name, {})
     if "error" in found:
         return "it fails"
@@ -85,32 +101,32 @@ def told(name: str, known: dict[str, Any]) -> str:
 
 
 def rate(name: str, known: dict[str, Any]) -> str:
-    """A script's steps/s, in a cell of a table."""
+    """Return a script's steps/s, as a cell of a table."""
     found = known.get(name, {}).get("rate")
     return "-" if found is None else f"{found:,.0f}"
 
 
 def summary(known: dict[str, Any]) -> list[str]:
-    """All scripts side by side."""
-    rows = [(f"`{PLAIN}`", "the plain script, on CartPole", "", rate(PLAIN, known))]
+    """Return the table of all scripts."""
+    rows = [(f"`{PLAIN}`", "the plain script on CartPole", "", rate(PLAIN, known))]
     for variant in VARIANTS:
         added, removed = variant.changed()
         link = f"[`{variant.name}`](#{variant.name})"
-        rows.append((link, variant.says, f"+{added} -{removed}", rate(variant.name, known)))
+        rows.append((link, variant.description, f"+{added} -{removed}", rate(variant.name, known)))
     words = "Stable-Baselines3 on Expedition"
     rows.append((f"`{STRUCTURED}`", words, "", rate(STRUCTURED, known)))
     return table(("script", "what it shows", "lines", "steps/s"), rows)
 
 
 def main() -> int:
-    """Write the page, or check it."""
+    """Write the page, or check that it is up to date."""
     known = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     plain = len((HERE / f"{PLAIN}.py").read_text().splitlines())
     lines = [*INTRO.format(lines=plain).strip().splitlines(), "", *summary(known)]
     for variant in VARIANTS:
         lines += section(variant, known)
     lines += [*SB3.strip().splitlines(), ""]
-    lines += [f"`python examples/{STRUCTURED}.py`: {told(STRUCTURED, known)}.", ""]
+    lines += [f"`python examples/{STRUCTURED}.py`: {result_of(STRUCTURED, known)}.", ""]
     return write_or_check({PAGE: "\n".join([*lines, *MORE.strip().splitlines(), ""])})
 
 

@@ -1,4 +1,4 @@
-"""PPO in one file, in the style of CleanRL: it knows arrays and choices, and nothing else."""
+"""PPO in one file, in the style of CleanRL, for observations that are one array."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ class Args:
     """Train an agent with PPO."""
 
     env_id: str = "envpool:Pong-v5"
-    """The environment."""
+    """Environment."""
     seed: int = 1
-    """Of everything."""
+    """Random seed."""
     total_timesteps: int = 10_000_000
     """Steps of all copies together."""
     num_envs: int = 64
     """Copies of the environment."""
     num_steps: int = 32
-    """Steps of each copy between two updates."""
+    """Steps of each copy per update."""
     learning_rate: float = 2.5e-4
-    """At the start; it falls to zero."""
+    """Initial learning rate, annealed linearly to 0."""
     gamma: float = 0.99
-    """Discount of later rewards."""
+    """Discount factor."""
     gae_lambda: float = 0.95
-    """Between one-step (0) and whole-episode (1) advantages."""
+    """Lambda of generalized advantage estimation."""
     num_minibatches: int = 4
-    """Parts of an epoch."""
+    """Minibatches per epoch."""
     update_epochs: int = 4
-    """Times that an update goes over its data."""
+    """Passes over the steps of each update."""
     clip_coef: float = 0.2
-    """How far an update may move the policy."""
+    """Clipping range of the probability ratio."""
     ent_coef: float = 0.01
-    """Worth of a policy that is not sure of itself."""
+    """Weight of the entropy bonus."""
     vf_coef: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm."""
+    """Maximum norm of the gradient."""
 
 
 def layer_init(layer: Any, std: float = 2**0.5) -> Any:
-    """Orthogonal weights and no bias."""
+    """Give a layer orthogonal weights and zero biases."""
     nn.init.orthogonal_(layer.weight, std)
     nn.init.zeros_(layer.bias)
     return layer
 
 
 class Agent(nn.Module):
-    """A picture, through the convolutions of Mnih et al. 2015, or a row of numbers."""
+    """An actor and a critic on the convolutions of Mnih et al. 2015 for images, else on an MLP."""
 
     def __init__(self, envs: Any) -> None:
         super().__init__()
@@ -83,13 +83,13 @@ class Agent(nn.Module):
         self.critic = layer_init(nn.Linear(width, 1), 1.0)
 
     def forward(self, obs: Tensor) -> tuple[Categorical, Tensor]:
-        """The distribution of actions, and the value."""
+        """Return the distribution of actions, and the values."""
         hidden = self.body(obs.float() / self.scale)
         return Categorical(logits=self.actor(hidden)), self.critic(hidden)[:, 0]
 
 
 def train(args: Args) -> float:
-    """Train; the mean return of the last hundred episodes."""
+    """Train, and return the mean return of the last hundred episodes."""
     torch.manual_seed(args.seed)
     envs = to_gymnasium(fugu.make(args.env_id, args.num_envs))
     agent = Agent(envs)
@@ -115,13 +115,18 @@ def train(args: Args) -> float:
                 policy, values[step] = agent(next_obs)
                 actions[step] = policy.sample()
                 logprobs[step] = policy.log_prob(actions[step])
-            seen, reward, terminations, truncations, _ = envs.step(actions[step].numpy())
+            seen, reward, terminations, truncations, infos = envs.step(actions[step].numpy())
             done = terminations | truncations
             running += reward
             returns.extend(running[done])
             running[done] = 0.0
             rewards[step] = torch.as_tensor(np.clip(reward, -1.0, 1.0))
             dones[step] = torch.as_tensor(done)
+            cut = truncations & ~terminations
+            if cut.any():  # the episode could have gone on: add the value of its final observation
+                with torch.no_grad():
+                    final_values = agent(torch.as_tensor(np.stack(infos["final_obs"][cut])))[1]
+                rewards[step, cut] += args.gamma * final_values
             next_obs = torch.as_tensor(seen)
         global_step += batch_size
 

@@ -1,8 +1,8 @@
-"""Writes the variants of the plain script: each is a real file, and a few lines are all it changes.
+"""Write the variants of the plain script: each is a real file that differs from it by a few lines.
 
     python examples/cleanrl/variants.py [--check]
 
-With --check nothing is written, and the exit status is 1 if a file is not what it should be.
+With --check, write nothing and exit with status 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PLAIN = "ppo"
 
-Edit = tuple[str, str]  # what stands in the plain script, once, and what stands there instead
+Edit = tuple[str, str]  # a text that the plain script has once, and its replacement
 
 LAST_IMPORT = "from torch.distributions import Categorical\n"
 MAKE_ENV = '''def make_env(args: Args) -> gym.Env[Any, Any]:
-    """One copy."""
+    """Make one copy of the environment."""
     return gym.make(args.env_id)
 
 
@@ -30,19 +30,19 @@ VECTOR = 'gym.vector.SyncVectorEnv(copies, autoreset_mode="SameStep")'
 
 
 def importing(*lines: str) -> Edit:
-    """Imports behind the others."""
+    """Add imports after the others."""
     return LAST_IMPORT, "\n".join([LAST_IMPORT, *lines, ""])
 
 
 def registering(package: str) -> Edit:
-    """A package whose ids are to be known."""
+    """Import a package that registers its environments."""
     place = "import gymnasium as gym\n"
     names = sorted([f"import {package}  # noqa: F401  registers its ids\n", place], key=key_of)
     return place, "".join(names)
 
 
 def key_of(line: str) -> str:
-    """What imports are sorted by."""
+    """Return the module that an import is sorted by."""
     return line.split()[1]
 
 
@@ -75,43 +75,45 @@ UNMADE = (("import gymnasium as gym\n", ""), (MAKE_ENV, ""), (COPIES, ""))
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the scripts.
+    """A script that differs from the plain one by a few edits.
 
     Attributes:
-        name: Of its file.
-        says: What it shows, in a line.
-        edits: What it changes.
-        package: What it needs beside fugu, as it is imported.
+        name: Name of the file, without `.py`.
+        description: What the script shows, in one line.
+        edits: Changes to the plain script.
+        package: Package that it needs besides fugu, as it is imported.
     """
 
     name: str
-    says: str
+    description: str
     edits: tuple[Edit, ...]
     package: str
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """Path of the script."""
         return HERE / f"{self.name}.py"
 
     def text(self) -> str:
-        """What the file should hold."""
+        """Return the text of the script: the plain one with the edits."""
         found = (HERE / f"{PLAIN}.py").read_text()
         for old, new in self.edits:
             if found.count(old) != 1:
-                raise SystemExit(f"{self.name}: given {old!r}; allowed: what {PLAIN}.py has once.")
+                raise SystemExit(
+                    f"{self.name}: expected a text that {PLAIN}.py has once; got {old!r}."
+                )
             found = found.replace(old, new)
         return found
 
     def diff(self) -> list[str]:
-        """Its file against the plain script's, line by line."""
+        """Return the unified diff from the plain script."""
         plain = (HERE / f"{PLAIN}.py").read_text().splitlines()
         own = self.path.read_text().splitlines()
         names = f"{PLAIN}.py", self.path.name
         return list(unified_diff(plain, own, *names, n=0, lineterm=""))
 
     def changed(self) -> tuple[int, int]:
-        """Lines that it adds, and lines that it takes away."""
+        """Return the numbers of added and removed lines."""
         lines = self.diff()[2:]
         return sum(line[0] == "+" for line in lines), sum(line[0] == "-" for line in lines)
 
@@ -119,25 +121,25 @@ class Variant:
 VARIANTS = (
     Variant(
         "minihack_plain",
-        "MiniHack, as it is: it fails, since what is seen has ten parts",
+        "MiniHack unchanged: it fails, since an observation has ten parts",
         ROOM,
         "minihack",
     ),
     Variant(
         "minihack_emulated",
-        "one line changed: `fugu.emulate` makes one row of them",
+        "one line changed: `fugu.emulate` packs the parts into one row",
         (*ROOM, FUGU, EMULATED),
         "minihack",
     ),
     Variant(
         "minihack_fast",
-        "one line more: `fugu.make` steps the copies in processes",
+        "one more line: `fugu.make` steps the copies in processes",
         (*ROOM, BOTH, EMULATED, FEW),
         "minihack",
     ),
     Variant(
         "atari_plain",
-        "Pong from pixels with the wrappers of Gymnasium, one copy after the other",
+        "Pong from pixels with the wrappers of Gymnasium, one copy after another",
         (ALE, GAME, *PONG, WRAPPED),
         "ale_py",
     ),
@@ -177,18 +179,18 @@ VARIANTS = (
 
 
 def stale() -> Iterator[Variant]:
-    """Those whose files are not what they should be."""
+    """Yield the variants whose files are missing or out of date."""
     for variant in VARIANTS:
         if not variant.path.exists() or variant.path.read_text() != variant.text():
             yield variant
 
 
 def main() -> int:
-    """Write the files, or check them."""
+    """Write the scripts, or check them."""
     found = list(stale())
     if "--check" in sys.argv:
         for variant in found:
-            print(f"{variant.path.name} is not what {PLAIN}.py and its edits give.")
+            print(f"{variant.path.name} is out of date: run examples/cleanrl/variants.py.")
         return int(bool(found))
     for variant in found:
         variant.path.write_text(variant.text())
