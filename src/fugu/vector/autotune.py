@@ -82,11 +82,13 @@ def tune(
 def show_tuning(tuning: Tuning, console: Console | None = None) -> None:
     """Print what was measured, the configurations of the last round first, and the choice."""
     say = partial((console or Console()).print, soft_wrap=True, markup=False, highlight=False)
-    profile, unknown = tuning.profile, tuning.profile.env_bytes is None
+    profile = tuning.profile
+    memory = (
+        "unknown memory" if profile.env_bytes is None else f"{size(profile.env_bytes)} of memory"
+    )
     say(
         f"{tuning.env} on {tuning.cores} cores: {1e6 * profile.step_seconds:,.1f} us a step, "
-        f"{1e3 * profile.start_seconds:,.1f} ms to start an environment, "
-        f"{'unknown' if unknown else size(profile.env_bytes or 0)} of memory for each, "
+        f"{1e3 * profile.start_seconds:,.1f} ms to start an environment, {memory} for each, "
         f"{1e3 * profile.policy_seconds:,.1f} ms for the policy."
     )
     say(_table(tuning))
