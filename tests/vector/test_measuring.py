@@ -72,6 +72,15 @@ def test_what_cannot_be_sent_is_refused() -> None:
         run_isolated("forkserver", 30.0, lambda: lock)
 
 
+def refuse() -> None:
+    raise UsageError("size: given 0; allowed: 1 or more")
+
+
+def test_a_wrong_argument_is_the_error_that_it_is() -> None:
+    with pytest.raises(UsageError, match="^size: given 0; allowed: 1 or more$"):
+        run_isolated("forkserver", 30.0, refuse)
+
+
 # ---------------------------------------------------------------------- one environment
 
 

@@ -82,10 +82,8 @@ def tune(
 def show_tuning(tuning: Tuning, console: Console | None = None) -> None:
     """Print what was measured, the configurations of the last round first, and the choice."""
     say = partial((console or Console()).print, soft_wrap=True, markup=False, highlight=False)
-    profile = tuning.profile
-    memory = (
-        "unknown memory" if profile.env_bytes is None else f"{size(profile.env_bytes)} of memory"
-    )
+    profile, known = tuning.profile, tuning.profile.env_bytes
+    memory = "unknown memory" if known is None else f"{size(known)} of memory"
     say(
         f"{tuning.env} on {tuning.cores} cores: {1e6 * profile.step_seconds:,.1f} us a step, "
         f"{1e3 * profile.start_seconds:,.1f} ms to start an environment, {memory} for each, "
@@ -93,7 +91,7 @@ def show_tuning(tuning: Tuning, console: Console | None = None) -> None:
     )
     say(_table(tuning))
     say(f"Choice: {tuning.env}: {tuning.choice}: {tuning.reason}", style="green")
-    if name := native_version(tuning.env):
+    if tuning.choice.backend != "native" and (name := native_version(tuning.env)):
         say(f"fugu also has a native version, {name!r}, which its pool steps much faster.")
     if tuning.load > tuning.cores / 2:
         busy = f"Other programs were running (load {tuning.load:.1f})"
@@ -129,8 +127,8 @@ def headline(note: str) -> str:
 def native_version(env: str) -> str | None:
     """Return the native environment that has the same rules as a Gymnasium id, if there is one.
 
-    >>> native_version("MountainCar-v0"), native_version("LunarLander-v3")
+    >>> native_version("classic_control:MountainCar-v0"), native_version("LunarLander-v3")
     ('mountain_car', None)
     """
     names = {name.replace("_", ""): name for name in KINDS["Classic control"]}
-    return names.get(env.partition("-v")[0].lower())
+    return names.get(env.rpartition(":")[2].partition("-v")[0].lower())

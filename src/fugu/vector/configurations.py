@@ -116,19 +116,6 @@ class TuningRequest(CheckedConfig):
     seed: int
     start_method: Literal["forkserver", "spawn", "fork"]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("num_workers", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and (self.num_envs is None or value > self.num_envs):
-                given = f"{value} with num_envs={self.num_envs}"
-                raise UsageError(f"{name}: expected num_envs too, and at most that; got {given}.")
-        if self.num_envs is not None and self.num_envs % self.group_size:
-            raise UsageError(
-                f"group_size: expected a divisor of num_envs={self.num_envs}; got "
-                f"{self.group_size}."
-            )
-
 
 def find_candidates(
     request: TuningRequest, env_bytes: int, cores: int, *, is_native: bool
@@ -148,8 +135,6 @@ def find_candidates(
     workers, parts = [cores], [1, 2]
     if request.num_envs is not None:
         workers, parts = [max(cores // 2, 1), cores], [1, 2, 4]
-    if request.num_workers is not None:
-        workers = [request.num_workers]
     found = []
     if "serial" in backends and (request.num_workers in (None, 1) or len(backends) == 1):
         found = [Configuration("serial", count, 1, request.batch_size or count) for count in counts]
@@ -157,7 +142,8 @@ def find_candidates(
         size = request.batch_size or num_envs // part
         for backend in backends:
             if backend != "serial" and (request.batch_size or num_envs % part == 0):
-                found.append(Configuration(backend, num_envs, min(num_workers, num_envs), size))
+                count = request.num_workers or min(num_workers, num_envs)
+                found.append(Configuration(backend, num_envs, count, size))
     return list(dict.fromkeys(found))
 
 

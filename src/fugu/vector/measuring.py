@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
-import pickle
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from multiprocessing.connection import wait
 from typing import Any, Literal, TypeVar
 
@@ -58,7 +58,7 @@ def run_isolated(start_method: str, limit: float, function: Callable[..., T], *a
     Raises:
         MeasurementError: The function raised an exception, or the process died.
         StalledError: The function did not return within `limit` seconds.
-        UsageError: The function cannot be sent to another process.
+        UsageError: The function raised one, or cannot be sent to another process.
     """
     try:
         task = cloudpickle.dumps((function, arguments))
@@ -77,7 +77,7 @@ def run_isolated(start_method: str, limit: float, function: Callable[..., T], *a
     try:
         if not wait([receiver, process.sentinel], limit):
             raise StalledError(f"no end after {limit:.0f} s")
-        succeeded, result = pickle.loads(receiver.recv_bytes())
+        failure, result = receiver.recv()
     except EOFError:
         raise MeasurementError(_describe_exit(process)) from None
     except BaseException:
@@ -89,23 +89,25 @@ def run_isolated(start_method: str, limit: float, function: Callable[..., T], *a
         process.kill()
         process.join()
         process.close()
-    if not succeeded:
-        raise MeasurementError(result)
+    if failure is not None:
+        raise failure(result)
     return result  # type: ignore[no-any-return]
 
 
 def _run_task(task: bytes, connection: Any) -> None:
-    """Run a task in the new process and send (whether it succeeded, its result or its error)."""
+    """Run a task in the new process and send (None, its result) or (an error class, a message)."""
     threading.Thread(target=end_with_learner, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # closes environments on the way out
     logging.getLogger("fugu.vector").setLevel(logging.CRITICAL)  # faults are part of the result
-    answer: tuple[bool, Any]
+    answer: tuple[type[FuguError] | None, Any]
     try:
         function, arguments = cloudpickle.loads(task)
-        answer = True, function(*arguments)
+        answer = None, function(*arguments)
+    except UsageError as error:
+        answer = UsageError, str(error)
     except (Exception, SystemExit) as error:
-        answer = False, f"{type(error).__name__}: {error}"
+        answer = MeasurementError, f"{type(error).__name__}: {error}"
     with suppress(ConnectionError):  # the caller may have given up
         connection.send(answer)
 
@@ -190,7 +192,9 @@ def profile_env(
     else:
         second.median_step(0.0)
         start_seconds = second.start_seconds  # without imports
-        env_bytes = max(own_memory() - before, 1)
+        specs = [spec for group in first.env.groups for spec in Buffers.specs(group).values()]
+        row_bytes = sum(prod(shape) * dtype.itemsize for shape, dtype in specs)
+        env_bytes = max(own_memory() - before, row_bytes)
         second.env.close()
     first.env.close()
     layouts = [(group.num_agents, group.observation_layout) for group in first.env.groups]

@@ -13,7 +13,7 @@ import numpy as np
 
 from fugu import native
 from fugu.core.config import from_tree
-from fugu.core.errors import FuguError, UsageError
+from fugu.core.errors import FuguError
 from fugu.core.machine import free_memory, load, usable_cores
 from fugu.envs.native_env import native_library
 from fugu.envs.resolve import resolve
@@ -79,8 +79,6 @@ def find_configuration(
     request = from_tree(TuningRequest, given)
     factory = resolve(env, **dict(options.pop("env_kwargs", None) or {}))
     is_native = native_library(factory) is not None
-    if request.backend == "native" and not is_native:
-        raise UsageError(f"backend: expected a native environment with 'native'; got {env!r}.")
     load_before, tuner = load(), Tuner(make_vector, factory, options, request, policy_seconds)
     trials = tuner.run(is_native=is_native)
     choice, reason = choose(trials)
