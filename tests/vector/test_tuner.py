@@ -18,7 +18,7 @@ from fugu.vector.configurations import (
     find_candidates,
 )
 from fugu.vector.measuring import EnvProfile
-from fugu.vector.tuner import choose, expected_seconds, race, time_policy
+from fugu.vector.tuner import choose, expected_seconds, race, saved_seconds, time_policy
 
 REQUEST = TuningRequest(None, 8, None, None, 1, 1 << 30, 0.0, 6.0, 0, "forkserver")
 PROFILE = EnvProfile(1e-3, 1e-3, 1 << 20, polled=False)
@@ -90,6 +90,14 @@ def test_the_time_that_a_configuration_needs() -> None:
     assert expected_seconds(process, profile, 0.25) == pytest.approx(3.5)
     polled = replace(profile, polled=True)
     assert expected_seconds(serial, polled, 0.0) == pytest.approx(8.5)
+
+
+def test_the_time_that_workers_save() -> None:
+    assert saved_seconds(Configuration("process", 8, 2, 8), PROFILE, 1.0) == pytest.approx(4e-3)
+    overlapping = Configuration("process", 8, 1, 4)
+    assert saved_seconds(overlapping, PROFILE, 0.0) == 0.0
+    assert saved_seconds(overlapping, PROFILE, 1e-3) == pytest.approx(2e-3)
+    assert saved_seconds(overlapping, PROFILE, 1.0) == pytest.approx(8e-3)
 
 
 def test_a_policy_is_timed_with_the_observations_of_a_batch() -> None:

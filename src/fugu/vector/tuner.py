@@ -28,6 +28,7 @@ from fugu.vector.configurations import (
 from fugu.vector.crews import check_guard
 from fugu.vector.measuring import (
     ENV_LIMIT,
+    EXCHANGE_SECONDS,
     EnvProfile,
     MeasurementError,
     StalledError,
@@ -123,8 +124,12 @@ class Tuner:
             self._policy_seconds[size] = time_policy(self._policy, size, self._shapes)
         largest = max(self._policy_seconds)
         self.profile = replace(self.profile, policy_seconds=self._policy_seconds[largest])
+        objections = {candidate: self._objection(candidate) for candidate in candidates}
+        running = [candidate for candidate in candidates if not objections[candidate]]
         seconds = request.seconds * (1 - PROFILE_SHARE)
-        return race(candidates, self._measure, seconds, request.seed)
+        trials = race(running, self._measure, seconds, request.seed)
+        ruled_out = [Trial(one, "ruled out", note=why) for one, why in objections.items() if why]
+        return (*trials, *ruled_out)
 
     def _profile(self) -> tuple[EnvProfile, list[tuple[int, int, str]]]:
         known = signature(self._make_vector).parameters  # the others are settings of fugu.emulate
@@ -139,11 +144,23 @@ class Tuner:
                 f"{error}. fugu check finds out what is wrong."
             ) from None
 
-    def _measure(self, candidate: Configuration, seconds: float) -> Trial:
+    def _objection(self, candidate: Configuration) -> str:
+        """Return why a candidate need not be measured; empty if it should be."""
         policy_seconds = self._policy_seconds[candidate.batch_size]
         needed = expected_seconds(candidate, self.profile, policy_seconds)
         if needed > max(self._request.seconds, START_LIMIT):
-            return Trial(candidate, "ruled out", note=f"needs about {needed:.0f} s to start")
+            return f"needs about {needed:.0f} s to start"
+        given = self._request.backend not in (None, "auto") or self._request.num_workers is not None
+        if given or candidate.backend in ("native", "serial"):
+            return ""
+        saved = saved_seconds(candidate, self.profile, policy_seconds)
+        if saved < EXCHANGE_SECONDS:
+            return f"saves at most {1e6 * saved:.0f} us a step"  # exchanging batches costs more
+        return ""
+
+    def _measure(self, candidate: Configuration, seconds: float) -> Trial:
+        policy_seconds = self._policy_seconds[candidate.batch_size]
+        needed = expected_seconds(candidate, self.profile, policy_seconds)
         if candidate.backend in self._stalled:
             return Trial(candidate, "ruled out", note="this backend stalled in another trial")
         options = {**self._options, **asdict(candidate)}
@@ -168,6 +185,17 @@ def expected_seconds(candidate: Configuration, profile: EnvProfile, policy_secon
     batches = candidate.num_envs / candidate.batch_size
     start_seconds = profile.start_seconds * envs_each
     return start_seconds + profile.step_seconds * in_turn + policy_seconds * batches
+
+
+def saved_seconds(candidate: Configuration, profile: EnvProfile, policy_seconds: float) -> float:
+    """Estimate how much faster than serial a step of every environment can be at best.
+
+    Workers share the steps, and step some environments while the policy is busy with others.
+    """
+    serial = profile.step_seconds * candidate.num_envs
+    batches = candidate.num_envs / candidate.batch_size
+    hidden = min(policy_seconds * batches, serial) if batches > 1 else 0.0
+    return serial * (1 - 1 / candidate.num_workers) + hidden
 
 
 def time_policy(policy: Policy, batch_size: int, shapes: Sequence[tuple[int, int, str]]) -> float:
