@@ -28,8 +28,8 @@ from fugu.envs import suite
 from fugu.envs.building import build
 from fugu.envs.native_env import start_pool
 from fugu.envs.native_library import NativeLibrary
+from fugu.vector.random_actions import RandomActions
 from fugu.vector.slab import Slab
-from fugu.vector.tuning.playing import Player
 
 COPIES = 1024
 LARGE = 500  # bytes of an observation above which the target is half
@@ -50,7 +50,7 @@ def suite_rate(name: str, threads: int, seconds: float) -> tuple[float, int]:
     """Agent steps a second of the pool, and the bytes of its largest observation."""
     with fugu.make(name, COPIES, num_workers=threads) as vec:
         vec.reset(seed=0)
-        players = [Player(g, COPIES * g.num_agents, i) for i, g in enumerate(vec.groups)]
+        players = [RandomActions(g, COPIES * g.num_agents, i) for i, g in enumerate(vec.groups)]
         pool, ids = vec._exchange, np.arange(COPIES)
         rows = vec._slab.rows
         variants = []

@@ -18,7 +18,7 @@ from learned import read_learned, section
 import fugu
 from fugu.envs import suite
 from fugu.envs.native_library import NativeLibrary, NativeSpec, Setting
-from fugu.vector.tuning.playing import Player
+from fugu.vector.random_actions import RandomActions
 
 FOLDER = Path(__file__).parent / "envs"
 STEPS = 40  # of chance before a picture is taken
@@ -108,12 +108,12 @@ def picture(name: str) -> Any:
     """The environment after some steps of chance."""
     with fugu.make(name, 1) as vec:
         vec.reset(seed=3)
-        players = [Player(group, group.num_agents, i) for i, group in enumerate(vec.groups)]
+        players = [RandomActions(group, group.num_agents, i) for i, group in enumerate(vec.groups)]
         best = vec.render()[0]
         for step in range(STEPS):
             batch = vec.recv() if step else None
             rows = [g.rows for g in batch.groups] if batch else list(vec._slab.rows)
-            actions = [player.actions(r) for player, r in zip(players, rows, strict=True)]
+            actions = [player.sample(r) for player, r in zip(players, rows, strict=True)]
             vec.send(actions[0] if len(actions) == 1 else tuple(actions))
         ended = vec.recv().infos
         return best if ended else vec.render()[0]

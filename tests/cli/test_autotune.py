@@ -1,8 +1,7 @@
-"""`fugu autotune`: its options, its tables and pictures, and that JSON stands alone."""
+"""`fugu autotune`: its options, its table, its TOML file, and that JSON stands alone."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,44 +14,37 @@ from rich.console import Console
 
 import fugu.vector.autotune
 from fugu.cli.main import main
-from fugu.vector.autotune import Machine, Profile, Setting, Trial, Tuning
-from fugu.vector.tuning.picture import draw_picture
-from fugu.vector.tuning.profiling import step_times
-from fugu.vector.tuning.showing import headline, show_tuning
+from fugu.vector.autotune import (
+    Configuration,
+    EnvProfile,
+    Trial,
+    Tuning,
+    headline,
+    show_tuning,
+)
 
 pytestmark = pytest.mark.timeout(120)
-SERIAL, PROCESS = Setting("serial", 8, 1, 8), Setting("process", 8, 2, 4)
+SERIAL, PROCESS = Configuration("serial", 8, 1, 8), Configuration("process", 8, 2, 4)
 TUNING = Tuning(
     env="Maze-v0",
-    profile=Profile(
-        steps=step_times([1e-5] * 95 + [2e-4] * 5),
-        make_seconds=1e-3,
-        reset_seconds=2e-4,
-        reset_share=0.25,
-        steps_per_episode=20.0,
-        copy_bytes=5 << 20,
-        slab_bytes=50,
-        thread_gain=1.02,
-        notes=("broken off after 3 steps: ValueError: [no markup]",),
-    ),
-    trials=(
-        Trial(SERIAL, "measured", 50_000.0, (49_000.0, 50_000.0, 51_000.0)),
-        Trial(PROCESS, "measured", 90_000.0, (80_000.0, 90_000.0, 95_000.0), note="1 broken step"),
-        Trial(Setting("process", 8, 4, 8), "failed", note="oh:\nValueError: [deep]\nin step"),
-        Trial(Setting("threads", 8, 1, 8), "ruled out", note="it holds the GIL"),
-        Trial(Setting("threads", 8, 2, 8), "ruled out", note="it holds the GIL"),
-    ),
     choice=PROCESS,
     reason="90,000 steps/s, the fastest.",
-    machine=Machine(2, 8 << 30, 0.1, "a machine", "3.11"),
-    seconds=6.0,
-    seed=0,
+    profile=EnvProfile(19.5e-6, 1e-3, 5 << 20, polled=False, policy_seconds=0.002),
+    trials=(
+        Trial(SERIAL, "measured", 50_000.0, 1),
+        Trial(PROCESS, "measured", 90_000.0, 3),
+        Trial(Configuration("process", 8, 1, 8), "measured", 30_000.0, 2, "faults: 1 [x]"),
+        Trial(Configuration("process", 8, 4, 8), "failed", note="oh:\nValueError: [deep]\nin step"),
+        Trial(Configuration("threads", 8, 1, 8), "ruled out", note="needs 9 s"),
+    ),
+    cores=2,
+    load=0.1,
 )
 
 
 @pytest.fixture
 def tuned(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Replace the tuning by one that notes how it was called."""
+    """Replace the tuning by one that records how it was called."""
     calls: list[dict[str, Any]] = []
 
     def tune(env: Any, num_envs: Any, **settings: Any) -> Tuning:
@@ -141,8 +133,9 @@ def test_the_whole_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     command = "autotune CartPole-v1 --num-envs 2 --backend serial --seconds 0.3"
     assert main(command.split()) == 0
     out = capsys.readouterr().out
-    assert "fugu.autotune: CartPole-v1" in out
-    assert "Choice: CartPole-v1: serial, 2 copies: " in out
+    assert "CartPole-v1 on " in out
+    assert "a native version, 'cartpole'" in out
+    assert "Choice: CartPole-v1: serial, 2 environments: " in out
 
 
 @pytest.mark.parametrize(
@@ -151,8 +144,9 @@ def test_the_whole_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         ([], 2, "ENV"),
         (["X-v0", "--secnods", "3"], 2, "unknown option '--secnods'; nearest: '--seconds'"),
         (["X-v0", "--backend", "fast"], 2, "--backend"),
+        (["X-v0", "--png", "a.png"], 2, "unknown option '--png'"),
         (["CartPool-v1"], 1, "CartPole-v1"),
-        (["CartPole-v1", "--seconds", "0"], 1, "fugu: seconds: given 0.0"),
+        (["CartPole-v1", "--seconds", "0"], 1, "fugu: seconds: given 0.0; allowed: above 0"),
         (["CartPole-v1", "--num-envs", "0"], 1, "fugu: num_envs: given 0"),
     ],
 )
@@ -165,64 +159,35 @@ def test_wrong_command_lines(
     assert captured.out == ""
 
 
-# ---------------------------------------------------------------------- tables and pictures
+# ---------------------------------------------------------------------- the table
 
 
-def test_the_tables_say_what_was_tried_and_why() -> None:
+def test_the_table_says_what_was_tried_and_why_the_last_round_first() -> None:
     text = shown()
-    lines = text.splitlines()
-    rows = [line.split("│")[1:-1] for line in lines if line.count("│") == 7]
-    assert [[cell.strip() for cell in row[:5]] for row in rows] == [
-        ["process", "2", "8", "4", "90,000"],
-        ["", "", "", "", ""],
-        ["serial", "1", "8", "8", "50,000"],
-        ["process", "4", "8", "8", ""],
-        ["threads", "1, 2", "8", "8", ""],
+    rows = [line.split("│")[1:-1] for line in text.splitlines() if line.count("│") == 8]
+    assert [[cell.strip() for cell in row[:6]] for row in rows] == [
+        ["process", "2", "8", "4", "3", "90,000"],
+        ["process", "1", "8", "8", "2", "30,000"],
+        ["serial", "1", "8", "8", "1", "50,000"],
+        ["process", "4", "8", "8", "0", ""],
+        ["threads", "1", "8", "8", "0", ""],
     ]
-    assert "█" in rows[0][5]
-    assert rows[1][5].strip() == "1 broken step"
-    assert rows[3][5].strip() == "failed: ValueError: [deep]"
-    assert rows[4][5].strip() == "ruled out: it holds the GIL"
-    for piece in (
-        "19.5 us on average, median 10.0 us",
-        "200.0 us, 25% of the time",
-        "5.0 MiB, and 50 B of rows",
-        "1.02x one: stepping holds the GIL",
-        "ValueError: [no markup]",
-    ):
+    assert "█" in rows[0][6]
+    outcomes = [row[6].strip() for row in (rows[1], *rows[3:])]
+    assert outcomes == ["faults: 1 [x]", "failed: ValueError: [deep]", "ruled out: needs 9 s"]
+    for piece in ("2 cores", "19.5 us a step", "1.0 ms to start", "5 MB of memory", "2.0 ms for"):
         assert piece in text, piece
-    summary = "process, 2 workers, 8 copies in batches of 4: 90,000 steps/s, the fastest."
+    summary = "process, 2 workers, 8 environments in batches of 4: 90,000 steps/s, the fastest."
     assert f"Choice: Maze-v0: {summary}" in text
+    assert "native" not in text
     assert "tune again" not in text
 
 
-def test_a_busy_machine_is_told_of() -> None:
-    busy = replace(TUNING, machine=replace(TUNING.machine, load=1.5))
-    assert "(load 1.5 on 2 cores): tune again when this machine is quiet" in shown(busy)
-
-
-def test_what_is_not_known_is_said_so() -> None:
-    unknown = replace(
-        TUNING.profile, copy_bytes=None, thread_gain=None, steps_per_episode=None, reset_share=0.0
-    )
-    text = shown(replace(TUNING, profile=unknown))
-    for piece in ("more than 100 steps", "unknown, and 50 B of rows", "two threads      │ unknown"):
-        assert piece in text, piece
-
-
-def test_bars_stand_in_for_a_missing_plotext(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "plotext", None)
-    text = shown()
-    assert "99 % within" in text
-    assert "slowest" in text
-
-
-def test_a_plot_in_the_terminal() -> None:
-    pytest.importorskip("plotext")
-    text = shown()
-    assert "steps that take no longer, %" in text
-    assert "microseconds" in text
-    assert "slowest" not in text
+def test_the_table_says_if_the_machine_was_busy_or_the_memory_is_unknown() -> None:
+    unknown = replace(TUNING.profile, env_bytes=None)
+    text = shown(replace(TUNING, load=1.5, profile=unknown))
+    assert "(load 1.5): tune again" in text
+    assert "unknown memory for each" in text
 
 
 def test_the_line_of_a_note_that_says_most() -> None:
@@ -231,34 +196,7 @@ def test_the_line_of_a_note_that_says_most() -> None:
     assert headline("a:\n  File\nmy.OwnError: x\nin step of it") == "my.OwnError: x"
 
 
-def test_a_picture_is_drawn(
-    tuned: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "tuning.png"
-    assert main(["autotune", "Maze-v0", "--png", str(path)]) == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert f"Drawn: {path}" in capsys.readouterr().out
-    assert "matplotlib.pyplot" not in sys.modules
-    draw_picture(replace(TUNING, trials=TUNING.trials[1:2]), path)
-    for wrong, message in [("x.jpg", "ends with .png"), ("no/x.png", "a folder that exists")]:
-        assert main(["autotune", "Maze-v0", "--png", str(tmp_path / wrong)]) == 1
-        assert message in capsys.readouterr().err
-    assert len(tuned) == 1
-
-
-def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(
-    tuned: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["autotune", "Maze-v0", "--png", "tuning.png"]) == 1
-    assert 'pip install "fugu-rl[plot]"' in capsys.readouterr().err
-    assert not tuned
-
-
-# ---------------------------------------------------------------------- the choice as settings
+# ---------------------------------------------------------------------- the TOML file
 
 
 def test_the_choice_is_written_into_a_config_and_trained_with(
@@ -270,7 +208,9 @@ def test_the_choice_is_written_into_a_config_and_trained_with(
     path = tmp_path / "my.toml"
     path.write_text("# mine\n[env_kwargs]\nsize = 5\n\n[vec]\nnum_envs = 3\nstep_timeout = 9.0\n")
     assert main(["autotune", "Maze-v0", "--config", str(path)]) == 0
-    assert tuned[0]["env_kwargs"] == {"size": 5}, "the copies are those that will be trained on"
+    assert tuned[0]["env_kwargs"] == {"size": 5}, (
+        "the environments are those that will be trained on"
+    )
     assert f"fugu train Maze-v0 --config {path}" in capsys.readouterr().out
     cfg = resolve_config("Maze-v0", files=(path,))
     chosen = (cfg.vec.backend, cfg.vec.num_envs, cfg.vec.num_workers, cfg.vec.batch_size)
@@ -279,16 +219,26 @@ def test_the_choice_is_written_into_a_config_and_trained_with(
     assert path.read_text().startswith("# mine\n")
 
 
+def test_a_native_environment_gets_the_native_pool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "my.toml"
+    command = f"autotune cartpole --num-envs 64 --seconds 0.3 --config {path}"
+    assert main(command.split()) == 0
+    out = capsys.readouterr().out
+    assert "The native pool is the fastest way" in out
+    assert "a native version" not in out
+    assert 'backend = "native"' in path.read_text()
+
+
 @pytest.mark.parametrize(
-    ("env", "name", "content", "message"),
+    ("name", "content", "message"),
     [
-        ("Maze-v0", "a.toml", "vec = {num_envs = 1}", "in a form that is not edited"),
-        ("Maze-v0", "no/a.toml", None, "in a folder that exists"),
-        ("cartpole", "a.toml", None, "a native environment"),
+        ("a.toml", "vec = {num_envs = 1}", "in a form that is not edited"),
+        ("no/a.toml", None, "in a folder that exists"),
     ],
 )
 def test_a_config_that_cannot_be_written_is_refused_before_anything_is_measured(
-    env: str,
     name: str,
     content: str | None,
     message: str,
@@ -299,6 +249,6 @@ def test_a_config_that_cannot_be_written_is_refused_before_anything_is_measured(
     path = tmp_path / name
     if content is not None:
         path.write_text(content)
-    assert main(["autotune", env, "--config", str(path)]) == 1
+    assert main(["autotune", "Maze-v0", "--config", str(path)]) == 1
     assert message in capsys.readouterr().err
     assert not tuned

@@ -21,7 +21,7 @@ from fugu.cli.subjects import Cast, find_run
 from fugu.core.errors import UsageError
 from fugu.store import Run
 from fugu.training.session import train
-from fugu.vector.recording import random_policy
+from fugu.vector.random_actions import random_policy
 
 iio = pytest.importorskip("imageio.v3")
 pytestmark = pytest.mark.timeout(200)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fugu.envs import suite
 from fugu.vector import Vector
-from fugu.vector.tuning.playing import Player
+from fugu.vector.random_actions import RandomActions
 
 NAMES = suite.names()
 TOYS = Path(__file__).parent / "toys"
@@ -23,11 +23,12 @@ class Players:
 
     def __init__(self, vec: Vector, count: int, seed: int = 0) -> None:
         self._players = [
-            Player(group, count * group.num_agents, seed + i) for i, group in enumerate(vec.groups)
+            RandomActions(group, count * group.num_agents, seed + i)
+            for i, group in enumerate(vec.groups)
         ]
 
     def actions(self, rows: Any) -> Any:
-        found = [p.actions(r).copy() for p, r in zip(self._players, rows, strict=True)]
+        found = [p.sample(r).copy() for p, r in zip(self._players, rows, strict=True)]
         return found[0] if len(found) == 1 else tuple(found)
 
 

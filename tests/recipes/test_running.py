@@ -12,7 +12,7 @@ from kitchen import SAMPLES, Sample, named, param
 import fugu
 from fugu.envs.recipes import all_recipes, find_recipe
 from fugu.vector import Vector
-from fugu.vector.tuning.playing import Player
+from fugu.vector.random_actions import RandomActions
 
 STEPS = 2_000
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1800)]
@@ -38,7 +38,7 @@ def make(sample: Sample, folder: Path, backend: Any) -> Vector:
 
 def play(vec: Vector, rounds: int, seed: int) -> list[bytes]:
     """What all rows hold, round by round, when chance plays."""
-    players = [Player(g, vec.num_envs * g.num_agents, 0) for g in vec.groups]
+    players = [RandomActions(g, vec.num_envs * g.num_agents, 0) for g in vec.groups]
     vec.async_reset(seed=seed)
     seen = []
     for _ in range(rounds):
@@ -48,7 +48,7 @@ def play(vec: Vector, rounds: int, seed: int) -> list[bytes]:
         seen.append(b"".join(array.tobytes() for part in parts for array in part))
         assert all(np.isfinite(r.rewards).all() for r in rows)
         assert all(r.valid.all() for r in rows)
-        chosen = [player.actions(r) for player, r in zip(players, rows, strict=True)]
+        chosen = [player.sample(r) for player, r in zip(players, rows, strict=True)]
         vec.send(chosen[0] if len(chosen) == 1 else tuple(chosen))
     vec.recv()
     return seen

@@ -1,4 +1,4 @@
-"""Autotune as a whole: it finds a setting, and nothing hangs. No timings are judged here."""
+"""Autotune as a whole: it finds a configuration, and nothing hangs. No timings are judged here."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from tuning_cases import QUICK, assert_no_bench
 from vector_toys import Herd, Naughty, Sleepy, Small, Waiting, misbehave
 
 import fugu.vector.making
-import fugu.vector.tuning.tuner
+import fugu.vector.tuner
 from fugu.core.errors import UsageError
 from fugu.vector import make
-from fugu.vector.autotune import Setting, Tuning, TuningError, tune
-from fugu.vector.tuning.tuner import find_setting
+from fugu.vector.autotune import Configuration, Tuning, TuningError, tune
+from fugu.vector.tuner import find_configuration
 
 pytestmark = pytest.mark.timeout(120)
+QUICK: dict[str, Any] = {"seconds": 0.4, "show": False}
 
 
 # ---------------------------------------------------------------------- the whole
 
 
 def check(found: Tuning) -> None:
-    """What holds for every tuning."""
-    assert found.profile.steps.count >= 1
-    quantiles = found.profile.steps.quantiles
-    assert list(quantiles) == sorted(quantiles)
-    assert found.profile.slab_bytes > 0
-    assert 0 <= found.profile.reset_share <= 1
-    assert found.choice in [t.setting for t in found.trials if t.status == "measured"]
+    """Check what holds for every tuning."""
+    assert found.profile.step_seconds > 0
+    assert found.choice in [t.configuration for t in found.trials if t.status == "measured"]
     for each in found.trials:
         assert each.status in ("measured", "failed", "ruled out")
-        assert (each.steps_per_second > 0) == (each.status == "measured") == bool(each.windows)
+        assert (each.steps_per_second > 0) == (each.status == "measured")
         assert bool(each.note) or each.status == "measured"
     assert Tuning.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    assert_no_bench()
+    assert_no_measurement()
+
+
+def assert_no_measurement() -> None:
+    assert "fugu-measurement" not in [child.name for child in multiprocessing.active_children()]
 
 
 def test_tuning_a_small_environment() -> None:
@@ -53,11 +53,12 @@ def test_tuning_a_small_environment() -> None:
     found = tune(Small, 4, **QUICK)
     check(found)
     assert found.env == "Small"
-    assert found.machine.cores >= 1
-    assert found.profile.steps_per_episode is None
-    assert found.profile.copy_bytes is not None
-    group = Setting("serial", 4, 1, 4)
-    assert group in [t.setting for t in found.trials]
+    assert found.cores >= 1
+    assert found.profile.env_bytes is not None
+    assert found.choice == Configuration("serial", 4, 1, 4)
+    ruled_out = [t for t in found.trials if t.status == "ruled out"]
+    assert {t.configuration.backend for t in ruled_out} == {"threads", "process"}
+    assert all("saves at most" in t.note for t in ruled_out)
     with make(Small, **found.make_options()) as vec:
         assert (vec.backend, vec.num_envs) == (found.choice.backend, 4)
         assert vec.tuning is None  # type: ignore[attr-defined]
@@ -68,16 +69,25 @@ def test_tuning_a_slow_environment_with_a_policy_to_measure() -> None:
     found = tune(Sleepy, 2, policy_seconds=lambda observations: time.sleep(0.002), **QUICK)
     check(found)
     assert found.profile.policy_seconds >= 0.002
-    assert all(t.policy_seconds >= 0.002 for t in found.trials)
+    assert all(t.steps_per_second < 1000 for t in found.trials)  # two steps in 2 ms
 
 
 def test_copies_are_chosen_too_and_names_are_resolved() -> None:
     found = tune("CartPole-v1", backend="serial", **QUICK)
     check(found)
     assert found.env == "CartPole-v1"
-    assert len({t.setting.num_envs for t in found.trials}) == 3
+    assert len({t.configuration.num_envs for t in found.trials}) == 3
     kept = tune("CartPole", 4, backend="process", num_workers=1, batch_size=2, **QUICK)
-    assert [t.setting for t in kept.trials] == [Setting("process", 4, 1, 2)]
+    assert [t.configuration for t in kept.trials] == [Configuration("process", 4, 1, 2)]
+
+
+def test_a_native_environment_is_tuned_with_the_native_pool() -> None:
+    found = tune("cartpole", 64, **QUICK)
+    check(found)
+    assert {t.configuration.backend for t in found.trials} == {"native"}
+    assert "The native pool is the fastest way" in found.reason
+    with make("cartpole", **found.make_options()) as vec:
+        assert vec.backend == "native"
 
 
 def tictactoe() -> Any:
@@ -91,7 +101,6 @@ def test_groups_masks_and_environments_that_are_polled(env: Any) -> None:
     found = tune(env, 2, backend="serial", **QUICK)
     check(found)
     assert found.profile.polled == (env not in (Herd, tictactoe))
-    assert not found.profile.notes
     assert not any(t.note for t in found.trials)
 
 
@@ -103,15 +112,15 @@ def test_every_start_method(method: str) -> None:
 
 
 class Shy(Small):
-    """Does something bad in a worker process, after a while."""
+    """Misbehaves in a worker process, in its second step."""
 
     def __init__(self, deed: str) -> None:
         self.deed = deed
 
     def step(self, action: Any) -> Any:
-        if self.count > 20 and multiprocessing.current_process().name != "fugu-bench":
+        if self.count > 0 and multiprocessing.current_process().name != "fugu-measurement":
             misbehave(self.deed)
-        time.sleep(1e-4)  # so that processes are worth a trial
+        time.sleep(1e-3)  # so that processes are worth a trial
         return super().step(action)
 
 
@@ -120,11 +129,11 @@ def test_a_trial_that_fails_is_a_row_and_the_tuning_goes_on(
     deed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if deed == "stall":
-        monkeypatch.setattr(fugu.vector.tuning.tuner, "TRIAL_LIMIT", 3.0)
+        monkeypatch.setattr(fugu.vector.tuner, "TRIAL_LIMIT", 3.0)
     found = tune(functools.partial(Shy, deed), 4, max_restarts=0, **QUICK)
     check(found)
     assert found.choice.backend != "process"
-    processes = [t for t in found.trials if t.setting.backend == "process"]
+    processes = [t for t in found.trials if t.configuration.backend == "process"]
     failed = [t for t in processes if t.status == "failed"]
     word = {"raise": "a deed of its own", "kill": "SIGKILL", "stall": "no end after"}[deed]
     assert failed
@@ -137,24 +146,28 @@ def test_a_trial_that_fails_is_a_row_and_the_tuning_goes_on(
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (functools.partial(Naughty, "segfault"), "cannot be profiled: its process was killed by"),
-        (functools.partial(Naughty, "stall"), "cannot be profiled: no end after 2 s"),
-        (functools.partial(Naughty, "raise", "always"), "failed in every|cannot be profiled"),
-        (dict, "cannot be profiled: UsageError: given {}"),
+        (functools.partial(Naughty, "segfault"), "got an error: its process was killed by"),
+        (functools.partial(Naughty, "stall"), "got an error: no end after 2 s"),
+        (functools.partial(Naughty, "raise", "always"), "got an error: ZeroDivisionError"),
     ],
 )
 def test_an_environment_that_always_fails_is_one_clear_error(
     env: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fugu.vector.tuning.tuner, "PROFILE_LIMIT", 2.0)
+    monkeypatch.setattr(fugu.vector.tuner, "ENV_LIMIT", 2.0)
     with pytest.raises(TuningError, match=message) as caught:
         tune(env, 2, **QUICK)
     assert "fugu check" in str(caught.value)
-    assert_no_bench()
+    assert_no_measurement()
+
+
+def test_an_environment_that_fails_in_every_trial_is_one_clear_error() -> None:
+    with pytest.raises(TuningError, match="there can be only one"):
+        tune(Unshared, 2, backend="serial", **QUICK)
 
 
 class Unshared(Small):
-    """There can be only one in a process."""
+    """A process can have only one."""
 
     made = 0
 
@@ -164,35 +177,32 @@ class Unshared(Small):
             raise RuntimeError("there can be only one")
 
 
-def test_an_environment_of_which_a_process_can_have_only_one() -> None:
-    with pytest.raises(TuningError, match="there can be only one"):
-        tune(Unshared, 2, backend="serial", **QUICK)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_envs": 0}, "num_envs: given 0; allowed: an integer from 1"),
-        ({"num_envs": 2.0}, "num_envs: given 2.0"),
+        ({"num_envs": 0}, "num_envs: given 0; allowed: 1 or more"),
+        ({"num_envs": 2.5}, "num_envs: given 2.5"),
         ({"num_envs": True}, "num_envs: given True"),
-        ({"seconds": 0}, "seconds: given 0; allowed: a number of seconds above 0"),
-        ({"seconds": "6"}, "seconds: given '6'"),
-        ({"policy_seconds": -1.0}, "policy_seconds: given -1.0.*Or give the policy"),
+        ({"seconds": 0}, "seconds: given 0.0; allowed: above 0"),
+        ({"seconds": "soon"}, "seconds: given 'soon'; allowed: a number"),
+        ({"policy_seconds": -1.0}, "policy_seconds: given -1.0; allowed: 0 or more"),
         ({"policy_seconds": float("nan")}, "policy_seconds: given nan"),
-        ({"seed": "x"}, "seed: given 'x'; allowed: an integer"),
+        ({"seed": "x"}, "seed: given 'x'; allowed: a whole number"),
         ({"max_memory": 0}, "max_memory: given 0"),
-        ({"backend": "proces"}, "allowed: auto, serial, threads, process"),
-        ({"batch_size": 2}, "batch_size: given 2; allowed: together with num_envs"),
-        ({"num_envs": 2, "batch_size": 3}, "batch_size: given 3; allowed: 1 to 2, num_envs"),
-        ({"num_envs": 2, "num_workers": 3}, "num_workers: given 3"),
+        ({"backend": "proces"}, "backend: given 'proces'"),
+        ({"backend": "native", "num_envs": 2}, "backend: given 'native'.*a native environment"),
+        ({"start_method": "clone"}, "start_method: given 'clone'; allowed: forkserver"),
+        ({"num_envs": 2, "batch_size": 3}, "batch_size: given 3; allowed: .* to 2"),
+        ({"num_envs": 2, "num_workers": 3}, "num_workers: given 3; allowed: .* to 2"),
         ({"num_envs": 4, "group_size": 3}, "a divisor of num_envs=4"),
-        ({"num_envs": 10**9}, r"num_envs: given 1000000000 copies"),
+        ({"num_envs": 10**9}, "num_envs: expected at most .*; got 1000000000"),
         ({"num_envs": 2, "no_such_setting": 1}, "no_such_setting"),
+        ({"env": dict}, "given {}"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises((UsageError, TuningError), match=message):
-        tune(Small, **{**QUICK, **options})
+        tune(**{"env": Small, **QUICK, **options})
 
 
 def test_names_that_are_unknown_are_refused() -> None:
@@ -205,8 +215,8 @@ def test_names_that_are_unknown_are_refused() -> None:
 
 @pytest.fixture
 def quick_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = functools.partial(find_setting, seconds=0.4)
-    monkeypatch.setattr(fugu.vector.making, "find_setting", quick)
+    quick = functools.partial(find_configuration, seconds=0.4)
+    monkeypatch.setattr(fugu.vector.making, "find_configuration", quick)
 
 
 @pytest.mark.usefixtures("quick_make")
@@ -217,10 +227,18 @@ def test_make_chooses_the_workers_and_records_it(backend: Any) -> None:
         check(found)
         chosen = found.choice
         assert (vec.backend, vec.num_workers) == (chosen.backend, chosen.num_workers)
-        assert {t.setting.batch_size for t in found.trials} == {4}
-        assert backend == "auto" or {t.setting.backend for t in found.trials} == {backend}
+        assert {t.configuration.batch_size for t in found.trials} == {4}
+        assert backend == "auto" or {t.configuration.backend for t in found.trials} == {backend}
         vec.reset(seed=0)
         assert vec.step([1, 2, 3, 4])[1].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("quick_make")
+def test_make_takes_the_native_pool_for_native_environments() -> None:
+    with make("cartpole", 64, num_workers="auto") as vec:
+        assert vec.backend == "native"
+        assert vec.tuning is not None
+        assert vec.num_workers == vec.tuning.choice.num_workers
 
 
 @pytest.mark.usefixtures("quick_make")
@@ -237,7 +255,7 @@ def test_make_measures_nothing_unless_it_is_asked_to(monkeypatch: pytest.MonkeyP
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("measured")
 
-    monkeypatch.setattr(fugu.vector.making, "find_setting", refuse)
+    monkeypatch.setattr(fugu.vector.making, "find_configuration", refuse)
     with make(Small, 1) as vec:
         assert vec.backend == "serial"
         assert vec.tuning is None  # type: ignore[attr-defined]

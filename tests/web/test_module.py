@@ -18,7 +18,7 @@ from fugu.envs.building import build
 from fugu.envs.compilers import BuildError
 from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv
-from fugu.vector.tuning.playing import Player
+from fugu.vector.random_actions import RandomActions
 from fugu.web import build_module
 
 ROWS = ("observations", "rewards", "costs", "terminations", "truncations", "live")
@@ -53,10 +53,10 @@ def test_a_module_does_what_the_library_does(name: str, module_of: Modules) -> N
     env, game = bound(name, 7), WasmGame(module_of(name), 1)
     game.call("reset", 0, 7)
     assert list(differences(env, game)) == []
-    players = [Player(group, group.num_agents, 3) for group in env.groups]
+    players = [RandomActions(group, group.num_agents, 3) for group in env.groups]
     for step in range(STEPS):
         for g, (rows, player) in enumerate(zip(env.buffers, players, strict=True)):
-            rows.actions[:] = player.actions(rows)
+            rows.actions[:] = player.sample(rows)
             game.act(g, rows.actions)
         env.step()
         game.call("step", 0)

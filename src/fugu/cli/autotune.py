@@ -1,4 +1,4 @@
-"""`fugu autotune`: which settings step an environment fastest on this machine?"""
+"""`fugu autotune`: measure which arguments of fugu.make step an environment fastest here."""
 
 from __future__ import annotations
 
@@ -20,44 +20,39 @@ from fugu.core.toml import check_table, write_table
 
 @dataclass(frozen=True)
 class Autotune:
-    """Measure which settings of fugu.make step an environment fastest here, and show them."""
+    """Measure which backend, workers, environments and batches are fastest on this machine."""
 
     env: Annotated[str, tyro.conf.arg(metavar="ENV")]
     """CartPole-v1, module:Id-v0, pettingzoo:family/name or package.module:factory."""
     num_envs: int | None = None
-    """Copies; some powers of two are tried if not given."""
-    backend: Literal["auto", "serial", "threads", "process"] = "auto"
+    """Number of environments; several are tried if not given."""
+    backend: Literal["auto", "native", "serial", "threads", "process"] = "auto"
     """Try this backend only."""
     batch_size: int | None = None
     """Environments in a batch; all, half and a quarter are tried if not given."""
     policy_seconds: float = 0.0
     """Seconds that the policy takes for a batch."""
     seconds: float = 6.0
-    """Seconds for the measuring; starting the workers comes on top."""
+    """Seconds to measure; starting the workers comes on top."""
     seed: int = 0
-    """Seed of the resets, the actions and the order of the trials."""
+    """Seed of the environments, the actions and the order of the trials."""
     max_memory: float | None = None
-    """Gigabytes (2^30 bytes) that all copies may take; half of what is free if not given."""
+    """Gigabytes (2^30 bytes) for all environments; half of the free memory if not given."""
     limits: int | None = None
     """Most items of each Sequence and Graph in the spaces."""
-    png: Path | None = None
-    """Draw a picture into this file."""
     json: bool = False
-    """Print the tuning as one JSON object and nothing else."""
+    """Print the result as one JSON object and nothing else."""
     config: Path | None = None
-    """Write the choice into this TOML file, for fugu train --config; all else in it stays, and
-    its env_kwargs are those of the copies that are measured."""
+    """Write the choice into [vec] of this TOML file, for fugu train --config. The rest of the file
+    stays, and its env_kwargs are used for the measurement."""
 
     def run(self) -> int:
-        """Tune and show; 0 if there is a choice."""
+        """Measure, show and write the choice; return 0."""
         from fugu.vector.autotune import tune
-        from fugu.vector.tuning.picture import check_picture, draw_picture
 
-        if self.png is not None:
-            check_picture(self.png)
         if self.config is not None:
-            self._check_config(self.config)
-        with _chatter_to_stderr() if self.json else contextlib.nullcontext():
+            _check_config(self.config)
+        with _stdout_to_stderr() if self.json else contextlib.nullcontext():
             tuning = tune(
                 self.env,
                 self.num_envs,
@@ -68,33 +63,13 @@ class Autotune:
                 show=not self.json,
                 **self._make_options(),
             )
-        if self.png is not None:
-            draw_picture(tuning, self.png)
         if self.config is not None:
             write_table(self.config, "vec", tuning.make_options())
         if self.json:
             print(json.dumps(tuning.to_dict(), indent=2))
-            return 0
-        if self.png is not None:
-            print(f"Drawn: {self.png}")
-        if self.config is not None:
+        elif self.config is not None:
             print(f"Written: {self.config}; fugu train {self.env} --config {self.config}")
         return 0
-
-    def _check_config(self, path: Path) -> None:
-        """Raise before anything is measured, if the choice could not be written."""
-        from fugu.envs import suite
-
-        if suite.find(self.env) or self.env.endswith(suite.SUFFIXES):
-            raise UsageError(
-                f"config: given with {self.env!r}, a native environment; allowed: with others. "
-                "Native ones are stepped by a pool of their own (--vec.backend native), which is "
-                "not among what is tried here and is faster."
-            )
-        if not path.parent.is_dir():
-            raise UsageError(f"config: given {str(path)!r}; allowed: in a folder that exists.")
-        if path.exists():
-            check_table(path, "vec", ("backend", "num_envs", "num_workers", "batch_size"))
 
     def _make_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"backend": self.backend, "batch_size": self.batch_size}
@@ -105,9 +80,17 @@ class Autotune:
         return options
 
 
+def _check_config(path: Path) -> None:
+    """Raise an error before anything is measured if the choice could not be written."""
+    if not path.parent.is_dir():
+        raise UsageError(f"config: expected a file in a folder that exists; got {str(path)!r}.")
+    if path.exists():
+        check_table(path, "vec", ("backend", "num_envs", "num_workers", "batch_size"))
+
+
 @contextlib.contextmanager
-def _chatter_to_stderr() -> Iterator[None]:
-    """What environments print must not stand before the JSON, from other processes either."""
+def _stdout_to_stderr() -> Iterator[None]:
+    """Keep the output of environments, also of those in other processes, out of the JSON."""
     sys.stdout.flush()
     kept = os.dup(1)
     try:

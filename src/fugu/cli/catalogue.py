@@ -18,7 +18,7 @@ from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.recipes import Recipe, all_recipes, find_recipe
 from fugu.envs.resolve import REGISTRARS
-from fugu.vector.tuning.playing import Player
+from fugu.vector.random_actions import RandomActions
 
 # What families need beside the package that names them.
 _NEEDS = {
@@ -126,13 +126,13 @@ def _forbids(env: NativeEnv) -> bool:
         return False
     env.bind(*(Buffers.allocate(group) for group in env.groups))
     env.reset(0)
-    players = [Player(group, group.num_agents, 0) for group in env.groups]
+    players = [RandomActions(group, group.num_agents, 0) for group in env.groups]
     for _ in range(MASK_STEPS):
         # Rows that await no action have no mask.
         if any(not rows.action_masks[rows.live].all() for rows in env.buffers):
             return True
         for rows, player in zip(env.buffers, players, strict=True):
-            rows.actions[:] = player.actions(rows)
+            rows.actions[:] = player.sample(rows)
         env.step()
     return False
 

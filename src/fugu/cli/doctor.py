@@ -1,7 +1,7 @@
 """`fugu doctor`: what this machine and this installation have, and what is wrong with them.
 
-Every probe is a generator of rows and stands in `_PROBES`. One that fails shows its error in its
-row and stops no other.
+Every probe is a generator of rows in `_PROBES`. The error of one that fails is shown in its row and
+stops no other.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import fugu
 from fugu.cli.requirements import Requirement, satisfies
-from fugu.core.machine import usable_cores
+from fugu.core.machine import free_memory, usable_cores
 
 DISTRIBUTION = "fugu-rl"
+SMALL_SHARED_MEMORY = 64 << 20  # the default of Docker
+FEW_OPEN_FILES = 1024
 Status = Literal["ok", "info", "warn", "error"]
+_STYLES = {"ok": "green", "info": "", "warn": "yellow", "error": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -63,67 +66,59 @@ class Doctor:
     """Print one JSON object and nothing else."""
 
     def run(self) -> int:
-        """Collect and show; 0 if nothing required is broken."""
-        with contextlib.redirect_stdout(sys.stderr):  # what a package prints when it is imported
+        """Collect and show the findings; return 0 if nothing required is broken."""
+        with contextlib.redirect_stdout(sys.stderr):  # packages may print when they are imported
             sections = collect()
+        healthy = not _named(sections, "error")
         if self.json:
-            print(json.dumps(to_dict(sections), indent=2))
+            report = {"healthy": healthy, "sections": [asdict(section) for section in sections]}
+            print(json.dumps(report, indent=2))
         else:
             show(sections)
-        return 0 if healthy(sections) else 1
+        return 0 if healthy else 1
 
 
 def collect() -> list[Section]:
     """Run every probe."""
     return [
-        Section(title, tuple(row for name, probe in probes.items() for row in guarded(name, probe)))
+        Section(
+            title, tuple(row for name, probe in probes.items() for row in _guarded(name, probe))
+        )
         for title, probes in _PROBES.items()
     ]
 
 
-def guarded(name: str, probe: Probe) -> Iterator[Row]:
-    """The rows of a probe; where it fails, its error as a row called `name`."""
+def _guarded(name: str, probe: Probe) -> Iterator[Row]:
+    """Yield the rows of a probe and, if it fails, its error in a row called `name`."""
     try:
         yield from probe()
     except Exception as error:
         yield Row(name, f"unknown, the probe failed: {type(error).__name__}: {error}", "warn")
 
 
-def healthy(sections: list[Section]) -> bool:
-    """Whether nothing required is broken."""
-    return not any(row.status == "error" for section in sections for row in section.rows)
-
-
-def to_dict(sections: list[Section]) -> dict[str, Any]:
-    """The findings as JSON has them."""
-    return {"healthy": healthy(sections), "sections": [asdict(section) for section in sections]}
-
-
-# ------------------------------------------------------------------ fugu and Python
+# ---------------------------------------------------------------------- fugu and Python
 
 
 def _version() -> Iterator[Row]:
-    declared = _installed(DISTRIBUTION)
-    if declared is None:
+    version, installed = fugu.__version__, _installed(DISTRIBUTION)
+    if installed == version:
+        yield Row("version", version, "ok")
+    elif installed is None:
         advice = f"pip install {DISTRIBUTION}"
-        yield Row("version", f"{fugu.__version__}, run without being installed", "warn", advice)
-    elif declared != fugu.__version__:
-        advice = f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
-        value = f"{fugu.__version__}, but {declared} is what pip installed"
-        yield Row("version", value, "warn", advice)
+        yield Row("version", f"{version}, which runs without being installed", "warn", advice)
     else:
-        yield Row("version", fugu.__version__, "ok")
+        advice = f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
+        yield Row("version", f"{version}, but pip installed {installed}", "warn", advice)
     yield Row("folder", str(Path(fugu.__file__).parent))
 
 
 def _native() -> Iterator[Row]:
     native = importlib.import_module("fugu.native")
     if native.available:
-        path = importlib.import_module("fugu._native").__file__
-        yield Row("native extension", str(path), "ok")
+        yield Row("native extension", str(importlib.import_module("fugu._native").__file__), "ok")
         return
     advice = (
-        "everything works without it, more slowly; with a C++ compiler, build it: "
+        "fugu.make and training need it; with a C++ compiler, build it: "
         f"pip install --force-reinstall --no-deps {DISTRIBUTION}"
     )
     yield Row("native extension", f"missing: {native.reason}", "warn", advice)
@@ -132,14 +127,15 @@ def _native() -> Iterator[Row]:
 def _python() -> Iterator[Row]:
     yield Row("version", f"{platform.python_implementation()} {platform.python_version()}", "ok")
     yield Row("executable", sys.executable)
-    free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-    locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    lock = "with the GIL" if not free else f"free-threaded, GIL {'on' if locked else 'off'}"
-    yield Row("build", lock)
+    build = "with the GIL"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+        build = f"free-threaded, GIL {'on' if locked else 'off'}"
+    yield Row("build", build)
     yield Row("platform", platform.platform())
 
 
-# ------------------------------------------------------------------ packages
+# ---------------------------------------------------------------------- packages
 
 
 def _installed(package: str) -> str | None:
@@ -153,44 +149,50 @@ def _requirements() -> list[Requirement]:
     return [Requirement.parse(line) for line in importlib.metadata.requires(DISTRIBUTION) or ()]
 
 
+def _judge(requirement: Requirement) -> tuple[str, Status]:
+    """Describe the installed version: "ok", "info" if it is missing, "warn" if it does not fit."""
+    version, needed = _installed(requirement.name), requirement.versions or "any"
+    if version is not None:
+        fits = satisfies(version, requirement.versions)
+        return (version, "ok") if fits else (f"{version} (needs {needed})", "warn")
+    if requirement.condition:
+        return f"missing (only where {requirement.condition})", "ok"
+    return "missing", "info"
+
+
 def _required() -> Iterator[Row]:
     for requirement in _requirements():
         if not requirement.extra:
-            yield from guarded(requirement.name, partial(_required_row, requirement))
+            yield from _guarded(requirement.name, partial(_required_row, requirement))
 
 
 def _required_row(requirement: Requirement) -> Iterator[Row]:
     name, versions = requirement.name, requirement.versions
-    advice = f'pip install --upgrade "{name}{versions}"'
-    version = _installed(name)
-    if version is None and requirement.condition:
-        yield Row(name, f"missing; needed only where {requirement.condition}")
-    elif version is None:
-        yield Row(name, f"missing; needs {versions or 'any'}", "error", advice)
-    elif not satisfies(version, versions):
-        yield Row(name, f"{version}; needs {versions}", "error", advice)
-    else:
+    value, status = _judge(requirement)
+    if status == "ok" and _installed(name):
+        value = f"{value} (needs {versions or 'any'})"
         try:
             importlib.import_module(name.replace("-", "_"))
         except Exception as error:
-            advice = f'pip install --force-reinstall "{name}{versions}"'
-            yield Row(name, f"{version}, but it does not import: {error}", "error", advice)
-        else:
-            yield Row(name, f"{version} (needs {versions or 'any'})", "ok")
+            value, status = f"{value}, but it does not import: {error}", "error"
+    if status == "ok":
+        yield Row(name, value, status)
+    else:
+        yield Row(name, value, "error", f'pip install --force-reinstall "{name}{versions}"')
 
 
 def _extras() -> Iterator[Row]:
-    metadata = importlib.metadata.metadata(DISTRIBUTION)
     requirements = _requirements()
-    for extra in metadata.get_all("Provides-Extra") or ():
-        yield from guarded(extra, partial(_extra_row, extra, requirements))
+    for extra in importlib.metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ():
+        yield from _guarded(extra, partial(_extra_row, extra, requirements))
 
 
 def _extra_row(extra: str, requirements: list[Requirement]) -> Iterator[Row]:
     parts: list[tuple[str, Status]] = []
-    for requirement in (r for r in requirements if r.extra == extra):
+    for requirement in (one for one in requirements if one.extra == extra):
         if requirement.name != DISTRIBUTION:
-            parts.append(_judge(requirement))
+            text, status = _judge(requirement)
+            parts.append((f"{requirement.name} {text}", status))
             continue
         for other in requirement.extras:  # has a row of its own
             (row,) = _extra_row(other, requirements)
@@ -201,73 +203,43 @@ def _extra_row(extra: str, requirements: list[Requirement]) -> Iterator[Row]:
     yield Row(extra, ", ".join(text for text, _ in parts) or "nothing", worst, advice)
 
 
-def _judge(requirement: Requirement) -> tuple[str, Status]:
-    """A package of an extra as it is shown, and how it stands."""
-    name, versions = requirement.name, requirement.versions
-    version = _installed(name)
-    if version is None and requirement.condition:
-        return f"{name} missing (only where {requirement.condition})", "ok"
-    if version is None:
-        return f"{name} missing", "info"
-    if not satisfies(version, versions):
-        return f"{name} {version} (needs {versions})", "warn"
-    return f"{name} {version}", "ok"
-
-
-# ------------------------------------------------------------------ processor and memory
-
-
-def _sysctl(name: str) -> str:
-    command = ["sysctl", "-n", name]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)
-    return done.stdout.strip()
-
-
-def _is_arm() -> bool:
-    return platform.machine().lower() in ("arm64", "aarch64")
-
-
-def _cpuinfo() -> dict[str, str]:
-    """What Linux tells of the first processor."""
-    first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+# ---------------------------------------------------------------------- processor and memory
 
 
 def _model() -> Iterator[Row]:
     if sys.platform == "darwin":
-        model = _sysctl("machdep.cpu.brand_string")
-    elif sys.platform == "linux":
-        model = _cpuinfo().get("model name", "")
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)
+        model = done.stdout.strip()
     else:
-        model = platform.processor()
+        model = _cpuinfo().get("model name", "") or platform.processor()
     yield Row("model", model or platform.machine())
 
 
-def _physical_cores() -> Iterator[Row]:
-    if sys.platform == "darwin":
-        count = int(_sysctl("hw.physicalcpu"))
-    else:
-        files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
-        count = len({file.read_text() for file in files})
-    yield Row("physical cores", str(count or "unknown"))
+def _cpuinfo() -> dict[str, str]:
+    """Return what Linux says about the first processor; nothing elsewhere."""
+    path = Path("/proc/cpuinfo")
+    first = path.read_text().partition("\n\n")[0] if path.exists() else ""
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _cores() -> Iterator[Row]:
+    files = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
+    yield Row("physical cores", str(len({file.read_text() for file in files}) or "unknown"))
     yield Row("logical cores", str(os.cpu_count()))
     yield Row("usable cores", str(usable_cores()))
 
 
 def _quota() -> Iterator[Row]:
-    """The share of the processor that a container is held to: cgroup version 2, then 1."""
+    """Yield the share of the processor that a container may use: cgroup version 2, then 1."""
     folder = Path("/sys/fs/cgroup")
+    quota, period = "max", ""
     if (folder / "cpu.max").exists():
         quota, period = (folder / "cpu.max").read_text().split()
     elif (folder / "cpu/cpu.cfs_quota_us").exists():
         quota = (folder / "cpu/cpu.cfs_quota_us").read_text().strip()
         period = (folder / "cpu/cpu.cfs_period_us").read_text().strip()
-    else:
-        quota, period = "max", ""
     if quota in ("max", "-1"):
         yield Row("cgroup quota", "none")
         return
@@ -278,29 +250,22 @@ def _quota() -> Iterator[Row]:
 
 
 def _features() -> Iterator[Row]:
-    wanted = ("neon",) if _is_arm() else ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-    if _is_arm() and sys.platform == "darwin":
-        flags = {"neon"}
-    elif sys.platform == "darwin":
-        names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
-        flags = set(" ".join(_sysctl(name) for name in names).lower().split())
-    else:
-        facts = _cpuinfo()
-        flags = set(facts.get("flags", facts.get("Features", "")).split())
-        flags |= {"neon"} if "asimd" in flags else set()
-    yield Row("features", ", ".join(f for f in wanted if f in flags) or "none of ours")
-    if lacking := [f for f in wanted if f not in flags]:
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        yield Row("features", "neon")  # part of every processor of 64 bits
+        return
+    flags, wanted = _cpuinfo().get("flags"), ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    if flags is None:
+        yield Row("features", "unknown")
+        return
+    lacking = [name for name in wanted if name not in flags.split()]
+    yield Row("features", ", ".join(n for n in wanted if n not in lacking) or "none that fugu uses")
+    if lacking:
         yield Row("features it lacks", ", ".join(lacking))
 
 
 def _memory() -> Iterator[Row]:
-    if sys.platform == "linux":
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        facts = {name: int(rest.split()[0]) * 1024 for name, rest in (s.split(":") for s in lines)}
-        yield Row("memory", f"{_size(facts['MemTotal'])}, {_size(facts['MemAvailable'])} available")
-    else:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        yield Row("memory", _size(total))
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    yield Row("memory", f"{_size(total)}, {_size(free_memory())} available")
 
 
 def _shared_memory() -> Iterator[Row]:
@@ -309,34 +274,32 @@ def _shared_memory() -> Iterator[Row]:
         return
     facts = os.statvfs("/dev/shm")
     total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
-    value = f"{_size(total)}, {_size(free)} free"
-    if min(total, free) > 64 << 20:  # what a container of Docker has unless it is told otherwise
-        yield Row("shared memory", value, "ok")
-        return
+    small = min(total, free) <= SMALL_SHARED_MEMORY
     advice = (
-        "slabs of many environments will not fit; in Docker, start the container with "
+        "the buffers of many environments will not fit; in Docker, start the container with "
         "--shm-size=2g (or --ipc=host); elsewhere, mount -o remount,size=2G /dev/shm"
     )
-    yield Row("shared memory", value, "warn", advice)
+    value = f"{_size(total)}, {_size(free)} free"
+    yield Row("shared memory", value, "warn" if small else "ok", advice if small else "")
 
 
 def _size(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-# ------------------------------------------------------------------ processes and compilers
+# ---------------------------------------------------------------------- processes and compilers
 
 
 def _open_files() -> Iterator[Row]:
     import resource  # not on Windows
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    few = 0 <= soft < 1024
-    shown = [
-        "unlimited" if bound == resource.RLIM_INFINITY else str(bound) for bound in (soft, hard)
-    ]
+    soft, hard = (
+        "unlimited" if bound == resource.RLIM_INFINITY else str(bound)
+        for bound in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    few = soft != "unlimited" and int(soft) < FEW_OPEN_FILES
     advice = "many workers need more: ulimit -n 4096" if few else ""
-    yield Row("open files", f"{shown[0]} (hard limit {shown[1]})", "warn" if few else "ok", advice)
+    yield Row("open files", f"{soft} (hard limit {hard})", "warn" if few else "ok", advice)
 
 
 def _start_methods() -> Iterator[Row]:
@@ -348,16 +311,15 @@ def _compilers() -> Iterator[Row]:
     found = {name: shutil.which(name) for name in ("cc", "c++", "gcc", "g++", "clang", "clang++")}
     zig = importlib.util.find_spec("ziglang")
     found["ziglang"] = zig.origin if zig else None
-    for name, path in found.items():
-        if path:
-            yield Row(name, path, "ok")
+    yield from (Row(name, path, "ok") for name, path in found.items() if path)
     if missing := [name for name, path in found.items() if not path]:
         none = len(missing) == len(found)
-        advice = "only to build native code; the shortest way: pip install ziglang" if none else ""
-        yield Row("not found", ", ".join(missing), "warn" if none else "info", advice)
+        advice = "only needed to build native code; the easiest one: pip install ziglang"
+        status: Status = "warn" if none else "info"
+        yield Row("not found", ", ".join(missing), status, advice if none else "")
 
 
-# ------------------------------------------------------------------ sandbox
+# ---------------------------------------------------------------------- sandbox
 
 
 def _isolation() -> Iterator[Row]:
@@ -385,7 +347,7 @@ def _isolation() -> Iterator[Row]:
     yield Row("isolation", value, "warn", advice)
 
 
-# ------------------------------------------------------------------ torch
+# ---------------------------------------------------------------------- torch
 
 
 def _torch() -> Iterator[Row]:
@@ -397,43 +359,26 @@ def _torch() -> Iterator[Row]:
         yield Row("version", value, "warn", advice)
         return
     yield Row("version", str(torch.__version__), "ok")
-    for name, probe in {"threads": _threads, "CUDA": _cuda, "MPS": _mps}.items():
-        yield from guarded(name, partial(probe, torch))
-
-
-def _threads(torch: Any) -> Iterator[Row]:
     inside, between = torch.get_num_threads(), torch.get_num_interop_threads()
     yield Row("threads", f"{inside} within an operation, {between} between operations")
-
-
-def _cuda(torch: Any) -> Iterator[Row]:
-    if not torch.cuda.is_available():
+    there = torch.backends.mps.is_available()
+    yield Row("MPS", "available" if there else "not available", "ok" if there else "info")
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        yield Row("CUDA", f"{torch.version.cuda}: {', '.join(names)}", "ok")
+    else:
         built = torch.version.cuda
         why = f"built for CUDA {built}, but no device" if built else "not in this build"
         yield Row("CUDA", f"not available: {why}")
-        return
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    yield Row("CUDA", f"{torch.version.cuda}: {', '.join(names)}", "ok")
 
 
-def _mps(torch: Any) -> Iterator[Row]:
-    there = torch.backends.mps.is_available()
-    yield Row("MPS", "available" if there else "not available", "ok" if there else "info")
-
-
-# ------------------------------------------------------------------ all of them
+# ---------------------------------------------------------------------- all of them
 
 _PROBES: dict[str, dict[str, Probe]] = {
     "fugu": {"version": _version, "native extension": _native},
     "Python": {"version": _python},
     "required packages": {"packages": _required},
-    "processor": {
-        "model": _model,
-        "physical cores": _physical_cores,
-        "cores": _cores,
-        "cgroup quota": _quota,
-        "features": _features,
-    },
+    "processor": {"model": _model, "cores": _cores, "cgroup quota": _quota, "features": _features},
     "memory": {"memory": _memory, "shared memory": _shared_memory},
     "processes": {"open files": _open_files, "start methods": _start_methods},
     "sandbox": {"isolation": _isolation},
@@ -450,7 +395,6 @@ def show(sections: list[Section]) -> None:
     from rich.text import Text
 
     console = Console()
-    styles = {"ok": "green", "info": "", "warn": "yellow", "error": "bold red"}
     width = max(len(row.name) for section in sections for row in section.rows)
     for section in sections:
         table = Table(box=None, show_header=False, pad_edge=False)
@@ -462,18 +406,14 @@ def show(sections: list[Section]) -> None:
             if row.advice:
                 value.append(f"\n{row.advice}", style="dim" if row.status == "ok" else "cyan")
             mark = "" if row.status == "info" else row.status
-            table.add_row(Text(mark, style=styles[row.status]), Text(row.name), value)
-        console.print(Text(section.name, style="bold"))
-        console.print(table)
-        console.print()
-    console.print(_summary(sections), style="green" if healthy(sections) else "bold red")
+            table.add_row(Text(mark, style=_STYLES[row.status]), Text(row.name), value)
+        console.print(Text(section.name, style="bold"), table, "", sep="\n")
+    broken, warnings = _named(sections, "error"), _named(sections, "warn")
+    summary = f"Broken: {', '.join(broken)}." if broken else "Healthy: nothing required is broken."
+    summary += f" Warnings: {', '.join(warnings)}." if warnings else ""
+    console.print(summary, style="bold red" if broken else "green")
 
 
-def _summary(sections: list[Section]) -> str:
-    def named(status: Status) -> list[str]:
-        rows = ((section.name, row) for section in sections for row in section.rows)
-        return [f"{title}: {row.name}" for title, row in rows if row.status == status]
-
-    broken, warnings = named("error"), named("warn")
-    state = f"Broken: {', '.join(broken)}." if broken else "Healthy: nothing required is broken."
-    return f"{state} Warnings: {', '.join(warnings)}." if warnings else state
+def _named(sections: list[Section], status: Status) -> list[str]:
+    rows = ((section.name, row) for section in sections for row in section.rows)
+    return [f"{title}: {row.name}" for title, row in rows if row.status == status]

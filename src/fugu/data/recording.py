@@ -16,7 +16,7 @@ from fugu.data.offline import DatasetWriter, Episode, group_folders
 from fugu.envs.contract import Buffers
 from fugu.vector import Batch, Vector, make
 from fugu.vector.making import Backend
-from fugu.vector.recording import random_policy
+from fugu.vector.random_actions import random_policy
 
 Policy = Callable[[Batch], Any]
 RECORDING = 0x7265  # the branch of the seed tree

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 EPISODE = ("episodes", "episode_return", "episode_length")
 LARGEST = 16384  # pixels of a picture, each way
+
+
+def native_library(factory: Callable[[], Any]) -> str | None:
+    """Return the path of the library whose environments a factory makes; None if not native."""
+    if isinstance(factory, partial) and factory.func is NativeEnv:
+        return str(factory.args[0])
+    return None
 
 
 class NativeEnv(Env):

@@ -11,10 +11,10 @@ import numpy as np
 from gymnasium import spaces
 
 from fugu.core.config import Tree, merge
+from fugu.envs.native_env import native_library
 from fugu.envs.resolve import resolve
 from fugu.policies.features import has_images, make_features
 from fugu.vector import make
-from fugu.vector.making import native_library
 
 BATCH = 2048  # steps per update
 FEW, MANY = 8, 64  # agents that fill it: of one agent each, and of several agents a copy

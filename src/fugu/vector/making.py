@@ -14,16 +14,16 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import usable_cores
 from fugu.envs import suite
 from fugu.envs.batch_env import BatchEnv
-from fugu.envs.native_env import NativeEnv
+from fugu.envs.native_env import NativeEnv, native_library
 from fugu.envs.recipes import all_recipes, find_recipe
 from fugu.envs.resolve import resolve
 from fugu.vector.batch_crew import BatchCrew
 from fugu.vector.crews import CLOSE_SECONDS, Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
+from fugu.vector.measuring import pick_backend
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import Slab
 from fugu.vector.snapshots import why_stateless
-from fugu.vector.tuning.picking import pick_backend
-from fugu.vector.tuning.tuner import find_setting
+from fugu.vector.tuner import find_configuration
 from fugu.vector.vector import Vector, VectorSettings
 from fugu.vector.worker import Setup
 
@@ -126,12 +126,12 @@ def make(
     tuning = None
     if num_workers == "auto":
         _check(num_envs, 1, size, ordered, group_size, step_timeout, max_restarts, start_method)
-        tuning = find_setting(
+        tuning = find_configuration(
             make,
             env,
-            num_envs,
+            int(num_envs),
             backend=backend,
-            batch_size=size,
+            batch_size=int(size),
             ordered=ordered,
             group_size=group_size,
             env_kwargs=env_kwargs,
@@ -183,7 +183,9 @@ def make(
         team = NativeCrew(
             first.library, first.spec, slab, workers, step_timeout, helps=size == num_envs
         )
-        return Vector(slab, team.pool, team, cfg, chosen)
+        vector = Vector(slab, team.pool, team, cfg, chosen)
+        vector.tuning = tuning
+        return vector
     crowded = chosen == "process" and workers >= usable_cores()
     make_exchange = partial(_exchange, workers, num_envs, 0.0 if crowded else 2e-5)
     exchange = make_exchange(slab)
@@ -197,13 +199,6 @@ def make(
     vector = Vector(slab, exchange, crew, cfg, chosen)
     vector.tuning, vector.why_stateless = tuning, stateless
     return vector
-
-
-def native_library(factory: Callable[[], Any]) -> str | None:
-    """The path of the library that a factory makes native environments of; None for others."""
-    if isinstance(factory, partial) and factory.func is NativeEnv:
-        return str(factory.args[0])
-    return None
 
 
 def find_batch(

@@ -10,16 +10,15 @@ from typing import Any
 import gymnasium
 
 from fugu.core.errors import UsageError
-from fugu.core.seeding import derive
 from fugu.envs.contract import Env
-from fugu.envs.native_env import NativeEnv
+from fugu.envs.native_env import NativeEnv, native_library
 from fugu.envs.picture import Picture, check_picture, resize, tile
 from fugu.envs.recipes import find_recipe
 from fugu.envs.resolve import resolve
 from fugu.vector.batch import Batch
 from fugu.vector.film import check_film, film
-from fugu.vector.making import make, native_library
-from fugu.vector.tuning.playing import Player
+from fugu.vector.making import make
+from fugu.vector.random_actions import random_policy
 from fugu.vector.vector import Vector
 
 FPS = 30.0  # where an environment does not say
@@ -97,21 +96,6 @@ def _record(
             advance()
         if path.suffix.lower() == ".png":
             out.add(_pictures(vec, height))
-
-
-def random_policy(vec: Vector, seed: int = 0) -> Policy:
-    """Random legal actions for all of a vector's agents, the same ones for the same seed."""
-    players = [
-        Player(group, vec.batch_size * group.num_agents, derive(seed, i))
-        for i, group in enumerate(vec.groups)
-    ]
-
-    def act(batch: Batch) -> Any:
-        rows = [group.rows for group in batch.groups]
-        actions = [player.actions(part) for player, part in zip(players, rows, strict=True)]
-        return actions[0] if len(actions) == 1 else tuple(actions)
-
-    return act
 
 
 def _pictures(vec: Vector, height: int | None) -> Picture:

@@ -41,8 +41,8 @@ from fugu.vector.snapshots import (
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
+    from fugu.vector.configurations import Tuning
     from fugu.vector.ray_report import ClusterReport
-    from fugu.vector.tuning.records import Tuning
 
 if native.available:
     from fugu._native import Pool

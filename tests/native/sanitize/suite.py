@@ -48,6 +48,7 @@ LEFT_OUT = {
     ),
     "thread": (
         "--ignore=tests/vector/test_autotune.py",
+        "--ignore=tests/vector/test_measuring.py",
         "--deselect=tests/vector/test_equivalence.py::test_a_fork_leaves_the_threads_of_opencv_alone",
     ),
 }

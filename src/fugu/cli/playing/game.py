@@ -15,7 +15,7 @@ from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv, as_bytes
 from fugu.envs.native_library import BOX, TYPES, Key, NativeSpec
 from fugu.envs.picture import Picture
-from fugu.vector.tuning.playing import Player
+from fugu.vector.random_actions import RandomActions
 
 
 class Control:
@@ -94,7 +94,10 @@ class Game:
         self.last_score: float | None = None
         self.best_score: float | None = None
         root = fresh_seed() if seed is None else seed
-        self._players = [Player(g, g.num_agents, derive(root, i)) for i, g in enumerate(env.groups)]
+        self._players = [
+            RandomActions(group, group.num_agents, derive(root, i))
+            for i, group in enumerate(env.groups)
+        ]
         env.bind(*(Buffers.allocate(group) for group in env.groups))
         env.reset(root)
 
@@ -144,7 +147,7 @@ class Game:
         held = list(held)
         buffers = self.env.buffers
         for rows, player in zip(buffers, self._players, strict=True):
-            rows.actions[:] = player.actions(rows)
+            rows.actions[:] = player.sample(rows)
         for control in self._controls:
             rows = buffers[control.group]
             control.hold(held)

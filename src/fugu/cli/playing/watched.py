@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from fugu.envs.contract import Env
-from fugu.envs.native_env import NativeEnv
+from fugu.envs.native_env import NativeEnv, native_library
 from fugu.envs.picture import Picture, check_picture, resize
 from fugu.envs.recipes import find_recipe
 from fugu.envs.resolve import resolve
 from fugu.vector import Batch, Vector, make
-from fugu.vector.making import native_library
 
 
 class WatchedGame:

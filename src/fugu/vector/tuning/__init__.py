@@ -1,1 +1,0 @@
-"""Tuning: the parts of `fugu.vector.autotune`, which is what to import."""
