@@ -17,8 +17,8 @@ from fugu import Layout
 from fugu.core.errors import PackError
 from fugu.serve import server
 from fugu.serve.messages import Messages
-from fugu.serve.server import MOST_HEAD
-from fugu.serve.sizes import largest_value
+from fugu.serve.layout_types import value_of
+from fugu.serve.server import MAX_HEAD
 
 POST = b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -60,7 +60,7 @@ def test_heads_above_the_limit_are_refused(place: Place, size: int, part: str) -
 
 def test_heads_below_the_limit_are_read(place: Place) -> None:
     head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: "
-    head += b"y" * (MOST_HEAD - len(head) - 4)
+    head += b"y" * (MAX_HEAD - len(head) - 4)
     assert exchanged(place, head + b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
 
 
@@ -137,7 +137,7 @@ def test_what_a_policy_can_take_has_room(name: str, indent: int | None) -> None:
     ],
 )
 def test_the_longest_values_fit(space: Any, value: Any) -> None:
-    assert len(json.dumps(value)) <= largest_value(Layout.of(space, limits=5).root)
+    assert len(json.dumps(value)) <= value_of(Layout.of(space, limits=5)).size
 
 
 def test_a_body_is_as_large_as_its_policy_needs() -> None:
@@ -163,7 +163,7 @@ def test_a_body_is_as_large_as_its_policy_needs() -> None:
 def test_connections_far_beyond_the_limit_are_closed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "MOST_REFUSED", 2)
+    monkeypatch.setattr(server, "MAX_REFUSED", 2)
     with serving(load_kind("mlp"), max_connections=3, read_timeout=PATIENCE) as place:
         here = ("127.0.0.1", place.port)
         with contextlib.ExitStack() as stack:
