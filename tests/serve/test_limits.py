@@ -16,8 +16,8 @@ from serving import BY_NAME, FIVE, PATIENCE, Place, as_client, load_kind, servin
 from fugu import Layout
 from fugu.core.errors import PackError
 from fugu.serve import server
-from fugu.serve.messages import Messages
 from fugu.serve.layout_types import value_of
+from fugu.serve.messages import Messages
 from fugu.serve.server import MAX_HEAD
 
 POST = b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -20,6 +20,7 @@ from fugu.serve.middleware import Metrics, Middleware
 from fugu.serve.reading import LARGE, RequestReader
 
 try:
+    from prometheus_client import generate_latest
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
@@ -127,14 +128,11 @@ class Service:
 
     async def _body(self, request: Request) -> bytes:
         """Return the body of a request, or refuse it (408, 413, 415 or 503)."""
-        check_kind(request)
+        _check_kind(request)
         most, seconds, chunks, size, held = self.max_body, self.cfg.read_timeout, [], 0, 0
         declared = int(request.headers.get("content-length", "0"))
-        too_large = RequestError(
-            413, "body", f"expected at most {most} bytes; got {declared or 'more'}.", close=True
-        )
         if declared > most and "expect" in request.headers:  # it is not sent before it is asked for
-            raise too_large
+            raise _too_large(most, declared)
         try:
             async with asyncio.timeout(seconds):
                 async for chunk in request.stream():
@@ -154,7 +152,7 @@ class Service:
         finally:
             self._held -= held
         if max(size, declared) > most:
-            raise too_large
+            raise _too_large(most, declared)
         return b"".join(chunks)
 
     async def _answer(self, request: Request, ask: Ask) -> Answer:
@@ -205,7 +203,8 @@ class Service:
 
     async def show_metrics(self, request: Request) -> Response:
         """Return the metrics, for Prometheus."""
-        return Response(self.metrics.text(), headers={"Content-Type": METRICS_FORMAT})
+        text = generate_latest(self.metrics.registry)
+        return Response(text, headers={"Content-Type": METRICS_FORMAT})
 
     async def page(self, request: Request) -> Response:
         """Return a page that shows people what is served, and how to ask it."""
@@ -225,7 +224,12 @@ class Service:
         return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
-def check_kind(request: Request) -> None:
+def _too_large(most: int, declared: int) -> RequestError:
+    problem = f"expected at most {most} bytes; got {declared or 'more'}."
+    return RequestError(413, "body", problem, close=True)
+
+
+def _check_kind(request: Request) -> None:
     """Raise unless a body is plain JSON (415)."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     encoding = request.headers.get("content-encoding", "identity").lower()

@@ -18,7 +18,7 @@ from fugu.serve.config import ServeConfig
 from fugu.serve.errors import RequestError
 
 try:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
     from starlette.datastructures import Headers
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
@@ -111,29 +111,23 @@ class Metrics:
     """
 
     def __init__(self, waiting: Callable[[], int]) -> None:
-        self.registry = CollectorRegistry()
         self.under_way = self.answered = self.lost = 0
+        self.registry = CollectorRegistry()
         seconds: Any = {"buckets": _SECONDS, "registry": self.registry}
         sizes: Any = {"buckets": [2**i for i in range(17)], "registry": self.registry}
-        self._requests = Counter(
-            "fugu_serve_requests", "Answered requests.", ("path", "status"), registry=self.registry
-        )
-        self._seconds = Histogram(
-            "fugu_serve_request_seconds",
-            "From a request's head to its answer.",
-            ("path",),
-            **seconds,
-        )
-        self._sizes = Histogram(
-            "fugu_serve_batch_observations", "Observations of a forward pass.", **sizes
-        )
-        self._passes = Histogram(
-            "fugu_serve_pass_seconds", "Of a forward pass, its actions drawn.", **seconds
-        )
-        for name, text, count in (
-            ("queue_observations", "Observations that wait for a forward pass.", waiting),
-            ("requests_under_way", "Requests being read or answered.", lambda: self.under_way),
-        ):
+        gauges = {
+            "queue_observations": ("Observations that wait for a forward pass.", waiting),
+            "requests_under_way": ("Requests being read or answered.", lambda: self.under_way),
+        }
+        labels, text = ("path", "status"), "Answered requests."
+        self._requests = Counter("fugu_serve_requests", text, labels, registry=self.registry)
+        text = "From a request's head to its answer."
+        self._seconds = Histogram("fugu_serve_request_seconds", text, ("path",), **seconds)
+        text = "Observations of a forward pass."
+        self._sizes = Histogram("fugu_serve_batch_observations", text, **sizes)
+        text = "Of a forward pass and the sampling of its actions."
+        self._passes = Histogram("fugu_serve_pass_seconds", text, **seconds)
+        for name, (text, count) in gauges.items():
             Gauge(f"fugu_serve_{name}", text, registry=self.registry).set_function(count)
 
     def add_request(self, path: str, status: int, seconds: float) -> None:
@@ -145,10 +139,6 @@ class Metrics:
         """Count a forward pass."""
         self._sizes.observe(observations)
         self._passes.observe(seconds)
-
-    def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
 
 
 class Middleware:

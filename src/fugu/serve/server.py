@@ -58,23 +58,19 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         # asyncio does so only for sockets that were made with the protocol's number.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._enter("head")
+        self._enter("head", self.cfg.read_timeout)
 
     def data_received(self, data: bytes) -> None:
         """Read what came, within the limits."""
         if self._phase == "idle":
-            self._enter("head")
+            self._enter("head", self.cfg.read_timeout)
         self._left -= len(data)
         if self._phase != "refused":
             super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._enter("request")
+        self._enter_request()
         if self._left < 0:
-            if self._phase == "head":
-                self._large_head = True
-                self.send_400_response("")
-            else:
-                self.cut()
+            self._large_head = True
+            self.send_400_response("")
 
     def on_headers_complete(self) -> None:
         """Begin a request, unless its head is too large or too many are pipelined."""
@@ -97,7 +93,7 @@ class LimitedProtocol(HttpToolsProtocol):
         head = b"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head % len(body) + body)
         self.transport.write_eof()
-        self._enter("refused")  # if it were closed at once, the answer might get lost
+        self._enter("refused", GRACE)  # if it were closed at once, the answer might get lost
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body, unless nobody reads it."""
@@ -109,20 +105,16 @@ class LimitedProtocol(HttpToolsProtocol):
         """Wait for the next request, or answer the one that is here already."""
         super().on_response_complete()
         if not self.transport.is_closing():
-            self._enter("idle")
-            if not self.cycle.response_complete:
-                self._enter("request")
+            self._enter("idle", self.cfg.keep_alive)
+            self._enter_request()
 
-    def _enter(self, phase: str) -> None:
+    def _enter_request(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._enter("request", self.cfg.read_timeout + self.cfg.timeout + MARGIN)
+
+    def _enter(self, phase: str, seconds: float) -> None:
         if phase != self._phase:
-            cfg = self.cfg
-            seconds = {
-                "head": cfg.read_timeout,
-                "request": cfg.read_timeout + cfg.timeout + MARGIN,
-                "idle": cfg.keep_alive,
-                "refused": GRACE,
-            }
-            self._phase, self.deadline = phase, self.loop.time() + seconds[phase]
+            self._phase, self.deadline = phase, self.loop.time() + seconds
             self._left = MAX_HEAD if phase == "head" else MAX_OVERHEAD
 
     def cut(self) -> None:
