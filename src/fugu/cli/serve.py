@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 import sys
 from dataclasses import dataclass
@@ -46,13 +47,7 @@ class Serve(ServeConfig):
         from fugu.core.seeding import fresh_seed
         from fugu.export import load
         from fugu.serve.app import Service
-        from fugu.serve.server import (
-            freeze_memory,
-            is_loopback,
-            open_socket,
-            run_server,
-            url_of,
-        )
+        from fugu.serve.server import Server, freeze_memory, open_socket, url_of
 
         token = os.environ.get(TOKEN_VARIABLE) if self.token is None else self.token
         cfg = dataclasses.replace(self, token=token)
@@ -69,13 +64,13 @@ class Serve(ServeConfig):
             service = Service(policy, cfg, self.name)
             service.warm_up()
             freeze_memory()
-            if not is_loopback(self.host):
+            if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
                 warning = "whoever reaches it may use it, without a token or encryption"
                 if token is not None:
                     warning = "there is no encryption, so the token can be read on its way"
                 print(f"fugu: warning: {self.host} is not loopback: {warning}", file=sys.stderr)
             print(f"Serving {self.name} ({policy.name}) at {url_of(listener)}", flush=True)
-            done = run_server(service, listener)
+            done = Server(service).run_on(listener)
         unanswered = "" if done else " Some that were under way had no answer."
         print(f"Stopped: {service.metrics.answered} requests answered.{unanswered}")
         return 0 if done else 1

@@ -6,6 +6,7 @@ import base64
 from functools import partial
 from itertools import chain
 from math import isfinite, prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class _Types:
         match node:
             case ArrayNode():
                 options: Any = {"packed": self._packed, "note": self._note(node)}
-                return array(node.dtype, node.shape, node.low, node.high, **options)
+                return Array(node.dtype, node.shape, node.low, node.high, **options).type
             case ScalarNode():
                 return integer(node.low, node.high)
             case TextNode():
@@ -161,23 +162,16 @@ def _stack(item: Node, found: list[Any]) -> NDArray[Any]:
 
 # ---------------------------------------------------------------------- arrays
 
-# Of each kind of numbers: the type in which they are compared with their bounds, before they are
-# rounded; and what JSON's are in Python.
-_WIDE: dict[str, Any] = {"f": np.float64, "b": np.int64}
 Numbers = list[Any] | NDArray[Any]
-_TYPES: dict[str, set[type]] = {"f": {int, float}, "b": {int, bool}}
+_FLOAT = len("-1.7976931348623157e+308, ")
+_WIDE: dict[str, Any] = {"f": (np.float64, {int, float}), "b": (np.int64, {int, bool})}
+_LIMITS: dict[str, Any] = {"f": np.finfo, "b": lambda dtype: SimpleNamespace(min=0, max=1)}
 
 
-def array(
-    dtype: Any,
-    shape: tuple[int, ...] = (),
-    low: ArrayLike | None = None,
-    high: ArrayLike | None = None,
-    *,
-    packed: bool = True,
-    note: str = "",
-) -> JsonType:
-    """Return the type of arrays of a dtype and a shape; booleans may also be 0 and 1.
+class Array:
+    """Arrays of a dtype and a shape: nested lists of numbers, or base64 of their bytes.
+
+    Booleans may also be 0 and 1.
 
     Args:
         dtype: Type of the numbers.
@@ -186,69 +180,66 @@ def array(
         high: Largest values.
         packed: Whether base64 is taken as well.
         note: Description of the values.
+
+    Attributes:
+        type: Their JSON type.
     """
-    kind = _Array(np.dtype(dtype), shape, low, high, packed and bool(shape))
-    lists = sum(prod(shape[:axis]) for axis in range(len(shape)))
-    digits = max(len(f"{n}.0, ") for n in (kind.low.min(initial=0), kind.high.max(initial=0)))
-    digits = len("-1.7976931348623157e+308, ") if kind.dtype.kind == "f" else digits
-    nearest = np.clip(np.zeros(shape, kind.wide), kind.low, kind.high).astype(dtype).tolist()
-    return JsonType(
-        kind.read, kind.schema(note), nearest, prod(shape) * digits + lists * len("[], ")
-    )
 
-
-class _Array:
     def __init__(
         self,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        low: ArrayLike | None,
-        high: ArrayLike | None,
-        packed: bool,
+        dtype: Any,
+        shape: tuple[int, ...] = (),
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        *,
+        packed: bool = True,
+        note: str = "",
     ) -> None:
-        self.dtype, self.shape, self.packed = dtype, shape, packed
-        self.bounded = low is not None or dtype.kind in "iu"
-        limits: Any = np.finfo(dtype) if dtype.kind == "f" else None
-        limits = np.iinfo(dtype) if dtype.kind in "iu" else limits
-        least, most = (limits.min, limits.max) if limits else (0, 1)
-        self.wide = np.dtype(_WIDE.get(dtype.kind, dtype))
-        self.types = _TYPES.get(dtype.kind, {int})
-        self.low = self._bound(least if low is None else low)
-        self.high = self._bound(most if high is None else high)
+        self._dtype, self._shape, self._packed = np.dtype(dtype), shape, packed and bool(shape)
+        limits: Any = _LIMITS.get(self._dtype.kind, np.iinfo)(self._dtype)
+        # Numbers are compared with their bounds in a wide type, before they are rounded.
+        self._wide, self._types = _WIDE.get(self._dtype.kind, (self._dtype, {int}))
+        self._bounded = low is not None or self._dtype.kind in "iu"
+        self._low, self._high = (
+            np.full(shape, limit, self._wide) if bound is None else np.reshape(bound, shape)
+            for bound, limit in ((low, limits.min), (high, limits.max))
+        )
+        nearest = np.clip(np.zeros(shape, self._wide), self._low, self._high).astype(dtype)
+        bounds = (self._low.min(initial=0), self._high.max(initial=0))
+        digits = _FLOAT if self._dtype.kind == "f" else max(len(f"{n}.0, ") for n in bounds)
+        lists = sum(prod(shape[:axis]) for axis in range(len(shape)))
+        size = prod(shape) * digits + lists * len("[], ")
+        self.type = JsonType(self._read, self._schema(note), nearest.tolist(), size)
 
-    def _bound(self, numbers: ArrayLike) -> NDArray[Any]:
-        found = np.asarray(numbers, self.wide)
-        return np.broadcast_to(found.reshape(self.shape) if found.ndim else found, self.shape)
-
-    def read(self, value: Any, field: str) -> NDArray[Any]:
-        packed = isinstance(value, str) and self.packed
+    def _read(self, value: Any, field: str) -> NDArray[Any]:
+        packed = isinstance(value, str) and self._packed
         flat = self._unpack(value, field) if packed else self._flatten(value, field)
         numbers = self._convert(flat)
-        if numbers is None or not ((numbers >= self.low) & (numbers <= self.high)).all():
+        if numbers is None or not ((numbers >= self._low) & (numbers <= self._high)).all():
             raise self._first_wrong(flat, field)
-        return numbers.astype(self.dtype)
+        return numbers.astype(self._dtype)
 
     def _unpack(self, value: str, field: str) -> NDArray[Any]:
-        count, size = prod(self.shape), prod(self.shape) * self.dtype.itemsize
-        expected = f"base64 of the {size} bytes of {count} {self.dtype}, little-endian"
+        count, size = prod(self._shape), prod(self._shape) * self._dtype.itemsize
+        expected = f"base64 of the {size} bytes of {count} {self._dtype}, little-endian"
         try:
             raw = base64.b64decode(value, validate=True)
         except ValueError as error:
             raise mismatch(field, expected, f"{show(value)} ({error})") from None
         if len(raw) != size:
             raise mismatch(field, expected, f"base64 of {len(raw)} bytes")
-        stored = "u1" if self.dtype.kind == "b" else self.dtype.newbyteorder("<")
+        stored = "u1" if self._dtype.kind == "b" else self._dtype.newbyteorder("<")
         return np.frombuffer(raw, stored)
 
     def _flatten(self, value: Any, field: str) -> list[Any]:
         """Return the numbers of nested lists, in order."""
         flat = [value]
-        for axis, side in enumerate(self.shape):
+        for axis, side in enumerate(self._shape):
             if not ({*map(type, flat)} <= {list} and {*map(len, flat)} <= {side}):
                 at = next(i for i, v in enumerate(flat) if type(v) is not list or len(v) != side)
-                sides = " x ".join(map(str, self.shape[axis:]))
-                base = ", or base64 of their bytes" if self.packed and not axis else ""
-                place = _place(field, at, self.shape[:axis])
+                sides = " x ".join(map(str, self._shape[axis:]))
+                base = ", or base64 of their bytes" if self._packed and not axis else ""
+                place = _place(field, at, self._shape[:axis])
                 raise mismatch(place, f"a list of {sides} numbers{base}", show(flat[at]))
             flat = list(chain.from_iterable(flat))
         return flat
@@ -256,42 +247,42 @@ class _Array:
     def _convert(self, flat: Numbers) -> NDArray[Any] | None:
         """Return the array of these numbers; None if one has another type or is far too large."""
         if isinstance(flat, np.ndarray):
-            return flat.reshape(self.shape)
+            return flat.reshape(self._shape)
         types = {*map(type, flat)}
-        if float in types and float not in self.types:
+        if float in types and float not in self._types:
             flat = [int(n) if _is_whole(n) else n for n in flat]
             types = {*map(type, flat)}
         try:
-            return np.array(flat, self.wide).reshape(self.shape) if types <= self.types else None
+            return np.array(flat, self._wide).reshape(self._shape) if types <= self._types else None
         except OverflowError:
             return None
 
     def _first_wrong(self, flat: Numbers, field: str) -> RequestError:
         given = flat.tolist() if isinstance(flat, np.ndarray) else flat
-        bounds = zip(self.low.ravel().tolist(), self.high.ravel().tolist(), strict=True)
+        bounds = zip(self._low.ravel().tolist(), self._high.ravel().tolist(), strict=True)
         at, number, low, high = next(
             (at, number, low, high)
             for at, (number, (low, high)) in enumerate(zip(given, bounds, strict=True))
-            if not (type(number) in self.types or _is_whole(number)) or not low <= number <= high
+            if not (type(number) in self._types or _is_whole(number)) or not low <= number <= high
         )
-        kind = "a number" if self.dtype.kind == "f" else "an integer"
+        kind = "a number" if self._dtype.kind == "f" else "an integer"
         expected = f"{kind} from {low} to {high}"
-        if not self.bounded:
-            boolean = self.dtype.kind == "b"
-            expected = "true or false" if boolean else f"a finite number of type {self.dtype}"
-        return mismatch(_place(field, at, self.shape), expected, show(number))
+        if not self._bounded:
+            boolean = self._dtype.kind == "b"
+            expected = "true or false" if boolean else f"a finite number of type {self._dtype}"
+        return mismatch(_place(field, at, self._shape), expected, show(number))
 
-    def schema(self, note: str) -> Schema:
-        lists = self._lists(self.low, self.high) | ({"description": note} if note else {})
-        if not self.packed:
+    def _schema(self, note: str) -> Schema:
+        lists = self._lists(self._low, self._high) | ({"description": note} if note else {})
+        if not self._packed:
             return lists
-        length = -(-prod(self.shape) * self.dtype.itemsize // 3) * 4
+        length = -(-prod(self._shape) * self._dtype.itemsize // 3) * 4
         packed = {
             "type": "string",
             "contentEncoding": "base64",
             "minLength": length,
             "maxLength": length,
-            "description": f"The bytes of {self.dtype} {list(self.shape)}, little-endian.",
+            "description": f"The bytes of {self._dtype} {list(self._shape)}, little-endian.",
         }
         return {"anyOf": [lists, packed]}
 
@@ -305,11 +296,11 @@ class _Array:
         return {"type": "array", "items": items, "minItems": len(low), "maxItems": len(low)}
 
     def _number(self, low: Any, high: Any) -> Schema:
-        if self.dtype.kind == "b":
+        if self._dtype.kind == "b":
             return {"enum": [True, False, 1, 0]}
-        if self.dtype.kind != "f":
+        if self._dtype.kind != "f":
             return integer(low, high).schema
-        bounds = {"minimum": low, "maximum": high} if self.bounded else {}
+        bounds = {"minimum": low, "maximum": high} if self._bounded else {}
         return {"type": "number"} | {n: bound for n, bound in bounds.items() if np.isfinite(bound)}
 
 

@@ -15,7 +15,7 @@ from fugu.export.engine import PolicyFacts
 from fugu.nets.net import Floats
 from fugu.serve.errors import MAX_SHOWN, RequestError, mismatch
 from fugu.serve.json_types import JsonType, Schema, integer, list_of, null, nullable, object_of
-from fugu.serve.layout_types import array, row_of, value_of
+from fugu.serve.layout_types import Array, row_of, value_of
 from fugu.spaces.action_sampler import ActionSampler
 
 MAX_EXAMPLE = 2000  # characters; a longer one is not shown
@@ -25,36 +25,25 @@ NAMES = 512  # characters of the names of all fields, `greedy` and `seed`
 
 @dataclass(frozen=True)
 class Ask:
-    """The observations of a request, and how to act on them.
+    """The observations of a request, and how to act on them."""
 
-    Attributes:
-        rows: Observations as their layout packs them, `[batch, size]`.
-        state: State of the policy before each observation, `[batch, state_size]`.
-        masks: Allowed choices of all heads side by side, `[batch, num_choices]`.
-        agents: Index of the agent of each observation, `[batch]`.
-        rewards: Reward of the previous action, `[batch]`.
-        greedy: Whether to take the most probable choices and the means.
-        seed: Random seed of the actions; None: any.
-        single: Whether one observation was sent rather than a list.
-    """
-
-    rows: NDArray[Any]
-    state: Floats
-    masks: NDArray[np.bool_]
-    agents: NDArray[np.int64]
-    rewards: Floats
-    greedy: bool
-    seed: int | None
-    single: bool
+    rows: NDArray[Any]  # [batch, size], observations as their layout packs them
+    state: Floats  # [batch, state_size], before each observation
+    masks: NDArray[np.bool_]  # [batch, num_choices], allowed choices of all heads side by side
+    agents: NDArray[np.int64]  # [batch], the agent of each observation
+    rewards: Floats  # [batch], of the previous actions
+    greedy: bool  # whether to take the most probable choices and the means
+    seed: int | None  # of the sampling; None: any
+    single: bool  # whether one observation was sent rather than a list
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Actions as their layout packs them, values `[batch, num_critics]`, and states."""
+    """Actions and values for the observations of a request."""
 
-    actions: NDArray[Any]
-    values: Floats
-    state: Floats
+    actions: NDArray[Any]  # [batch, size], as their layout packs them
+    values: Floats  # [batch, num_critics]
+    state: Floats  # [batch, state_size], after each action
 
 
 class Messages:
@@ -83,10 +72,10 @@ class Messages:
             "state": nullable(refs["state"]),
             "mask": nullable(refs["mask"]),
             "agent": nullable(integer(0, 2**31 - 1)),
-            "reward": nullable(array(np.float32), 0.0),
+            "reward": nullable(Array(np.float32).type, 0.0),
         }
         common = {
-            "greedy": nullable(array(np.bool_), True),
+            "greedy": nullable(Array(np.bool_).type, True),
             "seed": nullable(integer(0, 2**63 - 1)),
         }
         lists = {f"{name}s": list_of(kind, 1, max_batch) for name, kind in parts.items()}
@@ -106,8 +95,8 @@ class Messages:
         )
         return {
             "observation": row_of(self.facts.observation),
-            "state": array(np.float32, (size,)) if size else no_memory,
-            "mask": array(np.bool_, (choices,), packed=False) if choices else no_choices,
+            "state": Array(np.float32, (size,)).type if size else no_memory,
+            "mask": Array(np.bool_, (choices,), packed=False).type if choices else no_choices,
         }
 
     def _schema(self, definitions: dict[str, JsonType]) -> Schema:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.serve.app import Service, make_app
@@ -126,13 +125,38 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-class _Server(uvicorn.Server):
-    """Ends at the first signal once all is answered, and at the second at once."""
+class Server(uvicorn.Server):
+    """Serves until a signal comes: ends at the first once all is answered, at the second at once.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    Args:
+        service: Service of a policy.
+    """
+
+    def __init__(self, service: Service) -> None:
+        cfg = service.cfg
+        config = uvicorn.Config(
+            make_app(service),
+            http=type("Protocol", (LimitedProtocol,), {"cfg": cfg}),
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(cfg.keep_alive) + 1,
+            timeout_graceful_shutdown=int(cfg.timeout + MARGIN) + 1,
+        )
         super().__init__(config)
         self._service = service
         service.connections = self.server_state.connections
+
+    def run_on(self, listener: socket.socket) -> bool:
+        """Serve at a socket, close it, and return whether all requests have been answered."""
+        with listener:
+            self.run(sockets=[listener])
+        return not self._service.metrics.lost and not self._service.metrics.under_way
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin."""
@@ -151,7 +175,7 @@ class _Server(uvicorn.Server):
         """Handle a signal."""
         again, self.should_exit = self.should_exit, True
         self._service.stopping = True
-        if again:
+        if again and self.started:
             self._loop.call_soon_threadsafe(self._give_up)
 
     def _give_up(self) -> None:
@@ -176,14 +200,6 @@ def open_socket(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def url_of(listener: socket.socket) -> str:
     """Return the address at which a socket is reached."""
     host, port = listener.getsockname()[:2]
@@ -200,54 +216,15 @@ def freeze_memory() -> None:
     gc.freeze()
 
 
-def run_server(
-    service: Service,
-    listener: socket.socket,
-    started: Callable[[uvicorn.Server], None] | None = None,
-) -> bool:
-    """Serve until a signal comes, and return whether all requests have been answered.
-
-    Args:
-        service: Service of a policy.
-        listener: Socket that listens; it is closed in the end.
-        started: Called with the server, whose `should_exit` ends it, before it begins.
-    """
-    cfg = service.cfg
-    options: dict[str, Any] = {
-        "http": type("Protocol", (LimitedProtocol,), {"cfg": cfg}),
-        "timeout_keep_alive": int(cfg.keep_alive) + 1,
-        "timeout_graceful_shutdown": int(cfg.timeout + MARGIN) + 1,
-        "ws": "none",
-        "loop": "asyncio",
-        "lifespan": "on",
-        "log_config": None,
-        "log_level": "error",
-        "access_log": False,
-        "server_header": False,
-        "proxy_headers": False,
-    }
-    server = _Server(uvicorn.Config(make_app(service), **options), service)
-    if started is not None:
-        started(server)
-    try:
-        server.run(sockets=[listener])
-    finally:
-        listener.close()
-    return not service.metrics.lost and not service.metrics.under_way
-
-
 @contextlib.contextmanager
 def serve_in_background(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Serve in a thread, and yield the address; in the end, all requests are answered."""
-    listener = open_socket(host, port)
-    servers: list[uvicorn.Server] = []
-    thread = threading.Thread(target=run_server, args=(service, listener, servers.append))
+    server, listener = Server(service), open_socket(host, port)
+    thread = threading.Thread(target=server.run_on, args=(listener,))
     url = url_of(listener)
     thread.start()
     try:
         yield url
     finally:
-        while thread.is_alive():  # it may not have begun yet
-            for server in servers:
-                server.should_exit = True
-            thread.join(0.1)
+        server.should_exit = True
+        thread.join()
