@@ -99,6 +99,23 @@ def test_what_surrounds_a_body_does_not_go_on_forever(
     assert place.act({"observation": FIVE}).status == 200
 
 
+@pytest.mark.parametrize("body", [b"zz\r\n{}\r\n", b"2\r\n{}xx\r\n", b"-1\r\n"])
+def test_malformed_chunks_are_refused(
+    place: Place, body: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    head = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+    assert exchanged(place, head + body).startswith(b"HTTP/1.1 400 ")
+    assert place.act({"observation": FIVE}).status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_large_head_behind_another_request_ends_the_connection(place: Place) -> None:
+    first = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    told = exchanged(place, first + b"\r\n" + first + b"X: " + b"y" * 70_000 + b"\r\n\r\n")
+    assert b"431" not in told.partition(b"HTTP/1.1 200 ")[0]
+    assert place.act({"observation": FIVE}).status == 200
+
+
 @pytest.mark.parametrize("name", list(BY_NAME))
 @pytest.mark.parametrize("indent", [None, 1])
 def test_what_a_policy_can_take_has_room(name: str, indent: int | None) -> None:

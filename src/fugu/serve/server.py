@@ -66,23 +66,29 @@ class LimitedProtocol(HttpToolsProtocol):
         self._left -= len(data)
         if self._phase != "refused":
             super().data_received(data)
-        self._enter_request()
-        if self._left < 0:
+        if self._under_way:
+            self._enter_request()
+        if self._left < 0 and self._phase == "head":
             self._large_head = True
             self.send_400_response("")
+        elif self._left < 0:
+            self.cut()
 
     def on_headers_complete(self) -> None:
         """Begin a request, unless its head is too large or too many are pipelined."""
         head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         self._large_head = head > MAX_HEAD
-        if self._large_head or len(self.pipeline) >= MAX_PIPELINED:
+        too_many = len(self.pipeline) >= MAX_PIPELINED
+        if too_many or (self._large_head and self._under_way):
+            self.cut()  # an answer would be taken for that of another request
+        if too_many or self._large_head:
             raise ConnectionAbortedError  # the parser stops, and send_400_response is called
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, or a head that is too large."""
-        if self._phase != "head":  # an answer would be taken for that of another request
-            self.cut()
+        if self._under_way or self.transport.is_closing():
+            super().send_400_response(msg)
             return
         status, tree = 400, {"error": msg, "field": None}
         if self._large_head:
@@ -105,11 +111,15 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if not self.transport.is_closing():
             self._enter("idle", self.cfg.keep_alive)
-            self._enter_request()
+            if self._under_way:
+                self._enter_request()
+
+    @property
+    def _under_way(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _enter_request(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._enter("request", self.cfg.read_timeout + self.cfg.timeout + MARGIN)
+        self._enter("request", self.cfg.read_timeout + self.cfg.timeout + MARGIN)
 
     def _enter(self, phase: str, seconds: float) -> None:
         if phase != self._phase:
