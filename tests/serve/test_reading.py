@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from serving import BY_NAME, PATIENCE, Place, load_kind, serving, until
 
 from fugu.core.machine import is_running
+from fugu.serve import app
 from fugu.serve.reading import LARGE
 
 IMAGES = [np.full((44, 40, 3), i, np.uint8) for i in range(8)]
@@ -81,6 +83,21 @@ def test_others_do_not_wait_for_a_large_request() -> None:
             with contextlib.suppress(ProcessLookupError):  # it was ended, since it took too long
                 os.kill(child, signal.SIGCONT)
         until(lambda: place.act(LISTS).status == 200)
+
+
+def test_bodies_that_wait_to_be_read_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps(LISTS).encode()
+    monkeypatch.setattr(app, "MAX_BODIES", 1.5 * len(body) / 8e6)
+    with serving(load_kind("nature"), timeout=5.0) as place, ThreadPoolExecutor(1) as threads:
+        until(lambda: place.act(body).status == 200)
+        os.kill(child_of(place), signal.SIGSTOP)
+        waiting = threads.submit(place.act, body)
+        until(lambda: place.service._held == len(body))
+        told = place.act(body)
+        assert (told.status, told.headers["retry-after"]) == (503, "1")
+        assert told.json["error"].startswith("body: too many others are being read")
+        assert waiting.result(PATIENCE).status == 503  # after its time
+        until(lambda: place.act(body).status == 200)
 
 
 def test_a_reader_that_is_killed_is_replaced(images: Place) -> None:

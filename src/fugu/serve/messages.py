@@ -89,14 +89,12 @@ class Messages:
     def _definitions(self) -> dict[str, JsonType]:
         """Return the types of an observation, a state and a mask."""
         size, choices = self.facts.state_size, sum(self._choices)
-        no_memory, no_choices = (
-            null("this policy has no memory"),
-            null("this policy has no choices"),
-        )
+        state = Array(np.float32, (size,)).type
+        mask = Array(np.bool_, (choices,), packed=False).type
         return {
             "observation": row_of(self.facts.observation),
-            "state": Array(np.float32, (size,)).type if size else no_memory,
-            "mask": Array(np.bool_, (choices,), packed=False).type if choices else no_choices,
+            "state": state if size else null("this policy has no memory"),
+            "mask": mask if choices else null("this policy has no choices"),
         }
 
     def _schema(self, definitions: dict[str, JsonType]) -> Schema:

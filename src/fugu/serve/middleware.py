@@ -7,7 +7,6 @@ import functools
 import hmac
 import ipaddress
 import json
-import logging
 import re
 import time
 from collections.abc import Callable
@@ -33,7 +32,6 @@ GONE = 499  # status, in the metrics alone, of requests whose client has gone
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?")
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SHOWN = 80  # characters of a header
-log = logging.getLogger("fugu.serve")
 
 if TYPE_CHECKING:
     from fugu.serve.app import Service
