@@ -21,5 +21,5 @@ def place() -> Iterator[Place]:
     """A server of a plain policy, with small limits."""
     from serving import load_kind, serving
 
-    with serving(load_kind("mlp"), max_batch=8, max_queue=64, max_body=2000) as found:
+    with serving(load_kind("mlp"), max_batch=8, max_queue=64, max_body_mb=0.002) as found:
         yield found

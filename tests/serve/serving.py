@@ -22,7 +22,7 @@ from fugu.export import Engine, LoadedPolicy
 from fugu.export.torch_engine import TorchEngine
 from fugu.serve import ServeConfig
 from fugu.serve.app import Service
-from fugu.serve.server import open_socket, run_server
+from fugu.serve.server import Server, open_socket
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 PATIENCE = 60.0  # seconds after which a test gives up
@@ -79,11 +79,11 @@ class Place:
 
     port: int
     service: Service
-    servers: list[Any]
+    server: Server
 
     def stop(self) -> None:
         """What a signal does."""
-        self.servers[0].handle_exit(signal.SIGTERM, None)
+        self.server.handle_exit(signal.SIGTERM, None)
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
@@ -120,10 +120,9 @@ def ask(
 def serving(policy: LoadedPolicy, title: str = "a test", **limits: Any) -> Iterator[Place]:
     """A server in a thread, on a free port."""
     service = Service(policy, ServeConfig(**limits), title)
-    listener = open_socket("127.0.0.1", 0)
-    servers: list[Any] = []
-    place = Place(listener.getsockname()[1], service, servers)
-    thread = threading.Thread(target=run_server, args=(service, listener, servers.append))
+    server, listener = Server(service), open_socket("127.0.0.1", 0)
+    place = Place(listener.getsockname()[1], service, server)
+    thread = threading.Thread(target=server.run_on, args=(listener,))
     thread.start()
     try:
         yield place

@@ -10,7 +10,7 @@ from serving import FIVE, PATIENCE, Place, load_kind, serving
 
 from fugu.core.errors import UsageError
 from fugu.serve import ServeConfig
-from fugu.serve.access import is_allowed_host
+from fugu.serve.middleware import is_allowed_host
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -18,7 +18,7 @@ TOKEN = "0123456789abcdef-secret"
 @pytest.fixture(scope="module")
 def guarded() -> Any:
     """A server with a token and a name."""
-    with serving(load_kind("mlp"), token=TOKEN, allow_hosts=("Robot.example",)) as place:
+    with serving(load_kind("mlp"), token=TOKEN, allow_host=("Robot.example",)) as place:
         yield place
 
 
@@ -115,8 +115,8 @@ def test_tokens_that_will_not_do_are_refused(token: str) -> None:
 
 @pytest.mark.parametrize("host", ["", "http://robot.example", "robot.example:80", "*.example"])
 def test_names_that_will_not_do_are_refused(host: str) -> None:
-    with pytest.raises(UsageError, match="^allow_hosts: expected names"):
-        ServeConfig(allow_hosts=(host,))
+    with pytest.raises(UsageError, match="^allow_host: expected names"):
+        ServeConfig(allow_host=(host,))
 
 
 def test_settings_do_not_show_the_token() -> None:

@@ -13,9 +13,9 @@ from serving import FIVE, PATIENCE, as_client, gated, load_kind
 
 from fugu.export import LoadedPolicy
 from fugu.serve import ServeConfig
-from fugu.serve.batching import Batcher, FullError
+from fugu.serve.batching import Batcher, Passes
+from fugu.serve.errors import RequestError
 from fugu.serve.messages import Answer, Ask, Messages
-from fugu.serve.passes import Passes, UnansweredError
 
 
 def asks_of(policy: LoadedPolicy, count: int, **more: Any) -> list[Ask]:
@@ -74,8 +74,10 @@ def test_a_request_without_a_finite_answer_harms_no_other() -> None:
     huge = messages.read(json.dumps({"observations": [FIVE, [3e38, -3e38, 3e38, 1, 1]]}).encode())
     answers = Passes(policy).answer([good, huge, good])
     assert isinstance(answers[0], Answer)
-    assert isinstance(answers[1], UnansweredError)
-    assert "observations[1]: given one for which" in str(answers[1])
+    assert isinstance(answers[1], RequestError)
+    assert "observations[1]: expected one like those that the policy was trained on; got" in str(
+        answers[1]
+    )
     np.testing.assert_array_equal(answers[0].actions, answers[2].actions)  # type: ignore[union-attr]
 
 
@@ -131,7 +133,9 @@ def test_more_than_may_wait_are_refused_and_leave_room_when_cancelled() -> None:
         first = batcher.submit(asks[0])
         await asyncio.to_thread(engine.entered.acquire)
         waiting = [batcher.submit(ask) for ask in asks[1:4]]
-        with pytest.raises(FullError, match="given 1 observations while 3 wait; allowed: 3"):
+        with pytest.raises(
+            RequestError, match="at most 3 observations to wait; got 1 more beside 3"
+        ):
             batcher.submit(asks[4])
         waiting[1].cancel()
         await asyncio.sleep(0)
@@ -141,8 +145,7 @@ def test_more_than_may_wait_are_refused_and_leave_room_when_cancelled() -> None:
         await asyncio.gather(first, waiting[0], waiting[2], late)
         assert waiting[1].cancelled()
         await batcher.close()
-        assert not batcher.alive
-        with pytest.raises(FullError):
+        with pytest.raises(RequestError, match="^queue: "):
             batcher.submit(asks[0])
 
     run(test)

@@ -215,21 +215,25 @@ def test_an_exported_file_is_served_without_torch(run: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "status", "message"),
     [
-        (["--engine", "torsh"], "engine: given 'torsh'; nearest: 'torch'; allowed:"),
-        (["--max-queue", "1"], "max_queue: given 1; allowed: 64 or more"),
-        (["--port", "99999"], "port: given 99999; allowed: 0 to 65535"),
-        (["--host", "192.0.2.1", "--port", "0"], "host, port: given 192.0.2.1, 0"),
-        (["--group", "wheel"], "group: given 'wheel'; allowed: agent"),
+        (["--engine", "torsh"], 1, "engine: given 'torsh'; nearest: 'torch'; allowed:"),
+        (["--max-queue", "1"], 2, "max_queue: expected 64 or more, so that a request of max_batch"),
+        (["--port", "99999"], 1, "port: expected 0 to 65535, where 0 chooses one; got 99999"),
+        (
+            ["--host", "192.0.2.1", "--port", "0"],
+            1,
+            "host, port: expected an address of this machine and a free port; got 192.0.2.1, 0",
+        ),
+        (["--group", "wheel"], 1, "group: given 'wheel'; allowed: agent"),
     ],
 )
 def test_what_it_refuses(
-    run: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    run: Path, flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fugu.cli.main import main
 
-    assert main(["serve", str(run), "--port", "0", *flags]) == 1
+    assert main(["serve", str(run), "--port", "0", *flags]) == status
     assert capsys.readouterr().err.startswith(f"fugu: {message}")
 
 

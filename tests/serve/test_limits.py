@@ -16,9 +16,9 @@ from serving import BY_NAME, FIVE, PATIENCE, Place, as_client, load_kind, servin
 from fugu import Layout
 from fugu.core.errors import PackError
 from fugu.serve import server
+from fugu.serve.layout_types import value_of
 from fugu.serve.messages import Messages
-from fugu.serve.server import MOST_HEAD
-from fugu.serve.sizes import largest_value
+from fugu.serve.server import MAX_HEAD
 
 POST = b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -60,7 +60,7 @@ def test_heads_above_the_limit_are_refused(place: Place, size: int, part: str) -
 
 def test_heads_below_the_limit_are_read(place: Place) -> None:
     head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: "
-    head += b"y" * (MOST_HEAD - len(head) - 4)
+    head += b"y" * (MAX_HEAD - len(head) - 4)
     assert exchanged(place, head + b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
 
 
@@ -96,6 +96,23 @@ def test_what_surrounds_a_body_does_not_go_on_forever(
             for _ in range(100_000):
                 client.sendall(more)
             raise AssertionError("the server took it all")
+    assert place.act({"observation": FIVE}).status == 200
+
+
+@pytest.mark.parametrize("body", [b"zz\r\n{}\r\n", b"2\r\n{}xx\r\n", b"-1\r\n"])
+def test_malformed_chunks_are_refused(
+    place: Place, body: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    head = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+    assert exchanged(place, head + body).startswith(b"HTTP/1.1 400 ")
+    assert place.act({"observation": FIVE}).status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_large_head_behind_another_request_ends_the_connection(place: Place) -> None:
+    first = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    told = exchanged(place, first + b"\r\n" + first + b"X: " + b"y" * 70_000 + b"\r\n\r\n")
+    assert b"431" not in told.partition(b"HTTP/1.1 200 ")[0]
     assert place.act({"observation": FIVE}).status == 200
 
 
@@ -137,7 +154,7 @@ def test_what_a_policy_can_take_has_room(name: str, indent: int | None) -> None:
     ],
 )
 def test_the_longest_values_fit(space: Any, value: Any) -> None:
-    assert len(json.dumps(value)) <= largest_value(Layout.of(space, limits=5).root)
+    assert len(json.dumps(value)) <= value_of(Layout.of(space, limits=5)).size
 
 
 def test_a_body_is_as_large_as_its_policy_needs() -> None:
@@ -163,7 +180,7 @@ def test_a_body_is_as_large_as_its_policy_needs() -> None:
 def test_connections_far_beyond_the_limit_are_closed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "MOST_REFUSED", 2)
+    monkeypatch.setattr(server, "MAX_REFUSED", 2)
     with serving(load_kind("mlp"), max_connections=3, read_timeout=PATIENCE) as place:
         here = ("127.0.0.1", place.port)
         with contextlib.ExitStack() as stack:

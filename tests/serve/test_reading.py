@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 from serving import BY_NAME, PATIENCE, Place, load_kind, serving, until
 
 from fugu.core.machine import is_running
+from fugu.serve import app
 from fugu.serve.reading import LARGE
 
 IMAGES = [np.full((44, 40, 3), i, np.uint8) for i in range(8)]
@@ -72,22 +75,36 @@ def test_others_do_not_wait_for_a_large_request() -> None:
         try:
             with ThreadPoolExecutor(2) as threads:
                 large = [threads.submit(place.act, LISTS) for _ in range(2)]
-                until(lambda: place.service.under_way == 2)
+                until(lambda: place.service.metrics.under_way == 2)
                 assert place.act(SMALL).status == 200
                 assert not any(each.done() for each in large)
                 assert [each.result(PATIENCE).status for each in large] == [503] * 2
         finally:
-            os.kill(child, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it was ended, since it took too long
+                os.kill(child, signal.SIGCONT)
         until(lambda: place.act(LISTS).status == 200)
+
+
+def test_bodies_that_wait_to_be_read_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps(LISTS).encode()
+    monkeypatch.setattr(app, "MAX_BODIES", 1.5 * len(body) / 8e6)
+    with serving(load_kind("nature"), timeout=5.0) as place, ThreadPoolExecutor(1) as threads:
+        until(lambda: place.act(body).status == 200)
+        os.kill(child_of(place), signal.SIGSTOP)
+        waiting = threads.submit(place.act, body)
+        until(lambda: place.service._held == len(body))
+        told = place.act(body)
+        assert (told.status, told.headers["retry-after"]) == (503, "1")
+        assert told.json["error"].startswith("body: too many others are being read")
+        assert waiting.result(PATIENCE).status == 503  # after its time
+        until(lambda: place.act(body).status == 200)
 
 
 def test_a_reader_that_is_killed_is_replaced(images: Place) -> None:
     assert images.act(LISTS).status == 200
     child = child_of(images)
     os.kill(child, signal.SIGKILL)
-    told = images.act(LISTS)
-    assert (told.status, told.headers["retry-after"]) == (503, "1")
-    assert images.act(LISTS).status == 200
+    until(lambda: images.act(LISTS).status == 200)
     assert child_of(images) != child
 
 

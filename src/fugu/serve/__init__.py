@@ -1,4 +1,4 @@
-"""Policies as a service: observations as JSON over HTTP, answered in batches."""
+"""Serve policies over HTTP: observations as JSON, answered in batches."""
 
 from fugu.serve.config import ServeConfig
 

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: `POST /act`, and what tells of it."""
+"""The service as an ASGI application: `POST /act`, and what describes and monitors it."""
 
 from __future__ import annotations
 
@@ -6,283 +6,244 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection
 from html import escape
 from typing import Any
 
 from fugu.core.errors import MissingExtraError
 from fugu.export.player import LoadedPolicy
-from fugu.serve.access import check_access
-from fugu.serve.batching import Batcher, FullError
-from fugu.serve.bodies import CLOSE, RETRY, BodyReader
-from fugu.serve.config import ServeConfig
-from fugu.serve.fields import FieldError
-from fugu.serve.messages import Answer, Ask, BodyError, Messages
-from fugu.serve.metrics import Metrics
-from fugu.serve.page import ADDRESS, make_page
-from fugu.serve.passes import Passes, UnansweredError
-from fugu.serve.reading import ReaderError, RequestReader
-from fugu.serve.schema import example
+from fugu.serve.batching import Batcher, Passes
+from fugu.serve.config import TOKEN_VARIABLE, ServeConfig
+from fugu.serve.errors import RequestError
+from fugu.serve.messages import MAX_EXAMPLE, Answer, Ask, Messages
+from fugu.serve.middleware import Metrics, Middleware
+from fugu.serve.reading import LARGE, RequestReader
 
 try:
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
+    from prometheus_client import generate_latest
     from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import HTMLResponse, Response
+    from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp
 except ModuleNotFoundError as error:
     raise MissingExtraError("starlette", "serve") from error
 
-PATIENCE = 0.05  # seconds after which it is watched whether a waiting client is still there
-GONE = 499  # the status, for metrics alone, of requests whose client has gone
+MAX_BODIES = 32  # of the largest size, in memory at a time
+MAX_IGNORED = 16  # times the largest size, read and dropped so that a client reads its answer
+POLL_SECONDS = 0.25  # after which it is checked whether a waiting client is still there
 METRICS_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
-_PAGE_POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-_STATUSES: dict[type[Exception], int] = {
-    BodyError: 400,
-    FieldError: 422,
-    UnansweredError: 422,
-    FullError: 503,
-    ReaderError: 503,
-}
+PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;
+color:#223;background:#fff}}pre{{background:#f3f5f8;padding:1rem;overflow:auto;border-radius:.5rem;
+font-size:.85rem}}a{{color:#06c}}</style></head><body>
+<h1>{title}</h1>
+<p>Engine {engine}, {memory}.</p>
+<h2>Ask it</h2>
+<pre>curl {url}/act{token} -H 'Content-Type: application/json' -d {data}</pre>
+<p><code>POST /act</code> takes an <code>observation</code>, or a list of <code>observations</code>,
+and returns <code>action</code>, <code>value</code> and <code>state</code>. Send the state back with
+the next observation of an episode; without one, an episode begins.</p>
+<p><a href="schema">/schema</a> <a href="health">/health</a> <a href="metrics">/metrics</a></p>
+<h2>Schema</h2>
+<pre>{schema}</pre>
+</body></html>
+"""
 
 
 class Service:
-    """What the endpoints share.
+    """A policy, and the endpoints at which clients ask it.
 
     Args:
-        policy: Acts; it is the service's own from now on.
+        policy: Policy, which belongs to the service from now on.
         cfg: Limits.
-        title: What is served, for people.
+        title: Name of the policy, for people.
 
     Attributes:
-        metrics: What it counts.
-        max_body: Most bytes of a request's body.
-        stopping: Whether it is about to end, which readiness tells.
-        under_way: Requests that are being read or answered.
-        answered: Requests that were answered.
-        lost: Requests that were not, since the server had to end.
+        metrics: Counts of requests and forward passes.
+        max_body: Maximum bytes of a request's body.
+        connections: Connections of the server, if it sets them.
+        stopping: Whether the server is about to end.
     """
 
-    def __init__(self, policy: LoadedPolicy, cfg: ServeConfig, title: str = "") -> None:
-        self.policy, self.cfg, self.title = policy, cfg, title or "A policy"
+    def __init__(self, policy: LoadedPolicy, cfg: ServeConfig, title: str = "A policy") -> None:
+        self.policy, self.cfg, self.title = policy, cfg, title
         self.messages = Messages(policy.facts, cfg.max_batch)
-        self.max_body = min(cfg.max_body, self.messages.largest)
-        self.stopping, self._batcher, self._reader = False, None, None
-        self.under_way = self.answered = self.lost = 0
-        self.metrics = Metrics(lambda: self.waiting, lambda: self.under_way)
-        self._bodies, self._schema = BodyReader(cfg, self.max_body), self.messages.schema()
-        self._schema_text = json.dumps(self._schema)
-        self._page = make_page(self.title, policy, self._schema, cfg.token is not None)
-
-    _batcher: Batcher | None
-    _reader: RequestReader | None
-
-    @property
-    def waiting(self) -> int:
-        """Observations that wait for a pass."""
-        return self._batcher.waiting if self._batcher else 0
-
-    def warm_up(self) -> None:
-        """Make passes of one and of many, since an engine's first may take long."""
-        passes, observation = Passes(self.policy), example(self.policy.facts.observation)
-        ask = self.messages.read(json.dumps({"observation": observation}).encode())
-        for count in (1, self.cfg.max_batch):
-            passes.answer([ask] * count)
-
-    @contextlib.asynccontextmanager
-    async def running(self, app: object = None) -> AsyncIterator[None]:
-        """Passes are made within."""
-        self._batcher = Batcher(self.policy, self.cfg, self.metrics.note_pass)
-        self._reader = RequestReader(self.messages, self.max_body, self.cfg.timeout)
-        try:
-            yield
-        finally:
-            self.stopping = True
-            self._reader.close()
-            await self._batcher.close()
-
-    # ------------------------------------------------------------------ endpoints
-
-    async def act(self, request: Request) -> Response:
-        """Actions for the observations of a body."""
-        assert self._reader is not None, "act is called within running()"
-        ask = await self._reader.read(await self._bodies.read(request))
-        answer = await self._answer(request, ask)
-        return Response(self.messages.write(ask, answer), media_type="application/json")
-
-    async def _answer(self, request: Request, ask: Ask) -> Answer:
-        assert self._batcher is not None, "act is called within running()"
-        future = self._batcher.submit(ask)
-        try:
-            done, _ = await asyncio.wait((future,), timeout=PATIENCE)
-            if not done:
-                await self._outlast(request, future)
-            return future.result()
-        except (UnansweredError, HTTPException, ClientDisconnect):
-            raise
-        except Exception as error:
-            reason = f"policy: it failed ({type(error).__name__}); the server's log has more."
-            raise HTTPException(500, reason) from error
-        finally:
-            future.cancel()
-
-    async def _outlast(self, request: Request, future: asyncio.Future[Answer]) -> None:
-        """Wait on, as long as the client does."""
-        gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
-        left = max(self.cfg.timeout - PATIENCE, 0.0)
-        try:
-            waited: set[asyncio.Future[Any]] = {future, gone}
-            await asyncio.wait(waited, timeout=left, return_when="FIRST_COMPLETED")
-        finally:
-            gone.cancel()
-        if future.done():
-            return
-        if gone.done():
-            raise ClientDisconnect
-        raise HTTPException(504, f"policy: no answer in {self.cfg.timeout:g} s.", RETRY)
-
-    async def schema(self, request: Request) -> Response:
-        """JSON Schema of requests and answers."""
-        return Response(self._schema_text, media_type="application/schema+json")
-
-    async def health(self, request: Request) -> Response:
-        """Whether it takes requests."""
-        full = self.waiting >= self.cfg.max_queue
-        status = "stopping" if self.stopping else "full" if full else "ready"
-        status = status if self._alive else "stuck"
-        tree = {"status": status, "engine": self.policy.name, "waiting": self.waiting}
-        return _json(tree, 200 if status == "ready" else 503)
-
-    async def live(self, request: Request) -> Response:
-        """Whether it works at all; if not, it should be started anew."""
-        tree = {"status": "live" if self._alive else "stuck"}
-        return _json(tree, 200 if self._alive else 503)
-
-    @property
-    def _alive(self) -> bool:
-        return self._batcher is not None and self._batcher.alive
-
-    async def tell_metrics(self, request: Request) -> Response:
-        """What was counted, for Prometheus."""
-        return Response(self.metrics.text(), headers={"Content-Type": METRICS_FORMAT})
-
-    async def page(self, request: Request) -> Response:
-        """For people."""
-        base = escape(str(request.base_url).rstrip("/"))
-        return HTMLResponse(self._page.replace(ADDRESS, base), headers=_PAGE_POLICY)
-
-    def routes(self) -> list[Route]:
-        """The endpoints."""
-        return [
+        self._full_size = int(cfg.max_body_mb * 1e6)
+        self.max_body = min(self._full_size, self.messages.largest)
+        self.metrics, self.stopping, self._held = Metrics(lambda: self.waiting), False, 0
+        self.connections: Collection[Any] = ()
+        self.routes = [
             Route("/", self.page),
             Route("/act", self.act, methods=["POST"]),
             Route("/schema", self.schema),
             Route("/health", self.health),
             Route("/health/live", self.live),
-            Route("/metrics", self.tell_metrics),
+            Route("/metrics", self.show_metrics),
         ]
+
+    _batcher: Batcher | None = None
+    _reader: RequestReader | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of observations that wait for a forward pass."""
+        return self._batcher.waiting if self._batcher else 0
+
+    def warm_up(self) -> None:
+        """Make forward passes of one and of many observations, since the first may take long."""
+        ask = self.messages.read(json.dumps(self.messages.example).encode())
+        for count in (1, self.cfg.max_batch):
+            Passes(self.policy).answer([ask] * count)
+
+    @contextlib.asynccontextmanager
+    async def running(self, app: object = None) -> AsyncIterator[None]:
+        """Answer requests within this context."""
+        self._batcher = Batcher(self.policy, self.cfg, self.metrics.add_pass)
+        self._reader = RequestReader(self.messages, self.cfg.timeout)
+        if self.max_body > LARGE:
+            await self._reader.start()
+        try:
+            yield
+        finally:
+            self.stopping = True
+            await self._reader.close()
+            await self._batcher.close()
+
+    # ------------------------------------------------------------------ POST /act
+
+    async def act(self, request: Request) -> Response:
+        """Answer the observations of a body with actions."""
+        assert self._reader is not None, "act is called within running()"
+        body = await self._body(request)
+        self._held += len(body)
+        try:
+            ask = await self._reader.read(body)
+        finally:
+            self._held -= len(body)
+        answer = await self._answer(request, ask)
+        return Response(self.messages.write(ask, answer), media_type="application/json")
+
+    async def _body(self, request: Request) -> bytes:
+        """Return the body of a request, or refuse it (408, 413, 415 or 503)."""
+        _check_kind(request)
+        most, seconds, chunks, size, held = self.max_body, self.cfg.read_timeout, [], 0, 0
+        declared = int(request.headers.get("content-length", "0"))
+        if declared > most and "expect" in request.headers:  # it is not sent before it is asked for
+            raise _too_large(most, declared)
+        try:
+            async with asyncio.timeout(seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > MAX_IGNORED * most:
+                        break
+                    if max(size, declared) <= most:
+                        chunks.append(chunk)
+                        held, self._held = held + len(chunk), self._held + len(chunk)
+                    if self._held > MAX_BODIES * self._full_size:
+                        reason = "too many others are being read. Try again later."
+                        raise RequestError(503, "body", reason, close=True)
+        except TimeoutError:
+            if max(size, declared) <= most:
+                reason = f"expected all of it within {seconds:g} s; got {size} bytes."
+                raise RequestError(408, "body", reason, close=True) from None
+        finally:
+            self._held -= held
+        if max(size, declared) > most:
+            raise _too_large(most, declared)
+        return b"".join(chunks)
+
+    async def _answer(self, request: Request, ask: Ask) -> Answer:
+        """Return the policy's answer, unless the client goes or it takes too long."""
+        assert self._batcher is not None, "act is called within running()"
+        future, end = self._batcher.submit(ask), time.monotonic() + self.cfg.timeout
+        try:
+            while True:
+                left = end - time.monotonic()
+                done, _ = await asyncio.wait((future,), timeout=min(POLL_SECONDS, max(left, 0.0)))
+                if done:
+                    return future.result()
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+                if left <= 0:
+                    reason = f"expected an answer within {self.cfg.timeout:g} s; got none."
+                    raise RequestError(504, "policy", reason)
+        except (RequestError, ClientDisconnect):
+            raise
+        except Exception as error:
+            reason = f"it failed ({type(error).__name__}). The server's log says more."
+            raise RequestError(500, "policy", reason) from error
+        finally:
+            future.cancel()
+
+    # ------------------------------------------------------------------ all else
+
+    async def schema(self, request: Request) -> Response:
+        """Return the JSON Schema of requests and answers."""
+        return JSONResponse(self.messages.schema, media_type="application/schema+json")
+
+    async def health(self, request: Request) -> Response:
+        """Return whether it takes requests."""
+        full = self.waiting >= self.cfg.max_queue
+        status = "stopping" if self.stopping else "full" if full else "ready"
+        status = status if self._alive else "stuck"
+        tree = {"status": status, "engine": self.policy.name, "waiting": self.waiting}
+        return JSONResponse(tree, 200 if status == "ready" else 503)
+
+    async def live(self, request: Request) -> Response:
+        """Return whether it works at all; if not, it should be restarted."""
+        status = "live" if self._alive else "stuck"
+        return JSONResponse({"status": status}, 200 if self._alive else 503)
+
+    @property
+    def _alive(self) -> bool:
+        return self._batcher is not None and self._batcher.alive
+
+    async def show_metrics(self, request: Request) -> Response:
+        """Return the metrics, for Prometheus."""
+        text = generate_latest(self.metrics.registry)
+        return Response(text, headers={"Content-Type": METRICS_FORMAT})
+
+    async def page(self, request: Request) -> Response:
+        """Return a page that shows people what is served, and how to ask it."""
+        sent, size = json.dumps(self.messages.example), self.policy.facts.state_size
+        short = len(sent) <= MAX_EXAMPLE and "'" not in sent
+        token = f" -H 'Authorization: Bearer '\"${TOKEN_VARIABLE}\"" if self.cfg.token else ""
+        parts = {
+            "title": self.title,
+            "engine": self.policy.name or "unknown",
+            "memory": f"a state of {size} numbers" if size else "no memory",
+            "url": str(request.base_url).rstrip("/"),
+            "token": token,
+            "data": f"'{sent}'" if short else "@request.json",
+            "schema": json.dumps(self.messages.schema, indent=2),
+        }
+        page = PAGE.format_map({name: escape(part) for name, part in parts.items()})
+        return HTMLResponse(page, headers=PAGE_HEADERS)
+
+
+def _too_large(most: int, declared: int) -> RequestError:
+    problem = f"expected at most {most} bytes; got {declared or 'more'}."
+    return RequestError(413, "body", problem, close=True)
+
+
+def _check_kind(request: Request) -> None:
+    """Raise unless a body is plain JSON (415)."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    for name, expected, got in (
+        ("Content-Type", "application/json", kind),
+        ("Content-Encoding", "identity", encoding),
+    ):
+        if got != expected:
+            raise RequestError(415, name, f"expected {expected}; got {got[:60]!r}.", close=True)
 
 
 def make_app(service: Service) -> ASGIApp:
-    """An application for any ASGI server.
+    """Return an application for any ASGI server.
 
-    Limits on heads and connections are the server's; `fugu.serve.server` sets them.
+    The limits on heads and connections are the server's; `fugu.serve.server` sets them.
     """
-    handlers = dict.fromkeys(_STATUSES, _tell_error)
-    app = Starlette(
-        routes=service.routes(),
-        lifespan=service.running,
-        exception_handlers={
-            **handlers,
-            HTTPException: _tell_refusal,
-            ClientDisconnect: _tell_nobody,
-        },
-    )
-    return _Counted(_Guarded(app, service.cfg), service)
-
-
-def make_refusal(service: Service, status: int, reason: str) -> ASGIApp:
-    """Return an application that refuses every request and ends its connection."""
-    headers = CLOSE | (RETRY if status == 503 else {})
-    return _Counted(_refusal(HTTPException(status, reason, headers)), service)
-
-
-def _json(tree: Any, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    # ASCII, since what is told may hold what UTF-8 has no bytes for.
-    return Response(json.dumps(tree), status, headers, "application/json")
-
-
-async def _tell_error(request: Request, error: Exception) -> Response:
-    status = _STATUSES[type(error)]
-    field = error.field if isinstance(error, FieldError) else str(error).partition(":")[0]
-    headers = RETRY if status == 503 else None
-    return _json({"error": str(error), "field": field}, status, headers)
-
-
-async def _tell_refusal(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _refusal(error)
-
-
-def _refusal(error: HTTPException) -> Response:
-    field = error.detail.partition(":")[0] if ":" in error.detail else None
-    tree = {"error": error.detail, "field": field}
-    return _json(tree, error.status_code, error.headers)
-
-
-async def _tell_nobody(request: Request, error: Exception) -> Response:
-    return Response(status_code=GONE)
-
-
-class _Guarded:
-    """Passes on the requests of those who may ask."""
-
-    def __init__(self, app: ASGIApp, cfg: ServeConfig) -> None:
-        self._app, self._cfg = app, cfg
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                check_access(scope, self._cfg)
-            except HTTPException as error:
-                await _refusal(error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-class _Counted:
-    """Counts the requests of an application."""
-
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
-        self._paths = frozenset(route.path for route in service.routes())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        service, began, status = self._service, time.monotonic(), 0
-        path = scope["path"] if scope["path"] in self._paths else "other"
-
-        async def note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if service.stopping:
-                    headers = [*message["headers"], (b"connection", b"close")]
-                    message = {**message, "headers": headers}
-            await send(message)
-
-        service.under_way += 1
-        try:
-            await self._app(scope, receive, note)
-        except asyncio.CancelledError:  # the server must end
-            service.lost += 1
-            if not status:
-                told = _json({"error": "server: it ends.", "field": None}, 503, CLOSE | RETRY)
-                await told(scope, receive, note)
-        finally:
-            service.under_way -= 1
-            service.answered += status not in (0, GONE)
-            service.metrics.note_request(path, status or 500, time.monotonic() - began)
+    return Middleware(service)

@@ -1,233 +1,209 @@
-"""Requests and answers: what `POST /act` takes and gives."""
+"""Requests and answers of `POST /act`: how they are read, written and described."""
 
 from __future__ import annotations
 
+import base64
 import json
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import FuguError
 from fugu.export.engine import PolicyFacts
 from fugu.nets.net import Floats
-from fugu.serve.arrays import read_bytes, read_numbers
-from fugu.serve.fields import MOST_SHOWN, FieldError, read_keys, read_list, show
-from fugu.serve.message_schema import MOST_AGENT, MOST_SEED, PLURALS, message_schema
-from fugu.serve.schema import Schema, to_plain, write_state
-from fugu.serve.sizes import largest_request
-from fugu.serve.values import read_row
+from fugu.serve.errors import MAX_SHOWN, RequestError, mismatch
+from fugu.serve.json_types import JsonType, Schema, integer, list_of, null, nullable, object_of
+from fugu.serve.layout_types import Array, row_of, value_of
 from fugu.spaces.action_sampler import ActionSampler
 
-Column = list[tuple[str, Any]]  # fields and what they hold, one for each observation
-_BEFORE = "the state of the answer before"
-
-
-class BodyError(FuguError, ValueError):
-    """A body that is no JSON."""
+MAX_EXAMPLE = 2000  # characters; a longer one is not shown
+MARGIN = 2  # times the longest usual form: for indentation and for needless digits
+NAMES = 512  # characters of the names of all fields, `greedy` and `seed`
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, read.
+    """The observations of a request, and how to act on them."""
 
-    Attributes:
-        rows: Observations as their layout packs them, `[batch, size]`.
-        state: `[batch, state_size]`
-        masks: `[batch, num_choices]`; None if all is allowed.
-        agents: Whose observations they are, `[batch]`.
-        rewards: What came of their actions before, `[batch]`.
-        greedy: Whether to take the most probable choices and the means.
-        seed: Of what is drawn; None if any will do.
-        single: Whether one observation was sent and not a list.
-    """
-
-    rows: NDArray[Any]
-    state: Floats
-    masks: NDArray[np.bool_] | None
-    agents: NDArray[np.int64]
-    rewards: Floats
-    greedy: bool
-    seed: int | None
-    single: bool
+    rows: NDArray[Any]  # [batch, size], observations as their layout packs them
+    state: Floats  # [batch, state_size], before each observation
+    masks: NDArray[np.bool_]  # [batch, num_choices], allowed choices of all heads side by side
+    agents: NDArray[np.int64]  # [batch], the agent of each observation
+    rewards: Floats  # [batch], of the previous actions
+    greedy: bool  # whether to take the most probable choices and the means
+    seed: int | None  # of the sampling; None: any
+    single: bool  # whether one observation was sent rather than a list
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Actions as their layout packs them, values `[batch, num_critics]`, and states."""
+    """Actions and values for the observations of a request."""
 
-    actions: NDArray[Any]
-    values: Floats
-    state: Floats
+    actions: NDArray[Any]  # [batch, size], as their layout packs them
+    values: Floats  # [batch, num_critics]
+    state: Floats  # [batch, state_size], after each action
 
 
 class Messages:
     """Reads requests for a policy and writes answers.
 
     Args:
-        facts: Of the policy.
-        max_batch: Most observations of a request.
+        facts: Layouts and sizes of the policy.
+        max_batch: Maximum number of observations of a request.
+
+    Attributes:
+        largest: Bytes that a request may need, with a margin.
+        example: A plain request.
+        schema: JSON Schema of requests; under `$defs` that of their parts and of answers.
     """
 
     def __init__(self, facts: PolicyFacts, max_batch: int) -> None:
         self.facts, self.max_batch = facts, max_batch
         self._choices = ActionSampler(facts.action, facts.continuous).choices
+        definitions = self._definitions()
+        refs = {
+            name: replace(kind, schema={"$ref": f"#/$defs/{name}"})
+            for name, kind in definitions.items()
+        }
+        self._parts = parts = {
+            "observation": refs["observation"],
+            "state": nullable(refs["state"]),
+            "mask": nullable(refs["mask"]),
+            "agent": nullable(integer(0, 2**31 - 1)),
+            "reward": nullable(Array(np.float32).type, 0.0),
+        }
+        common = {
+            "greedy": nullable(Array(np.bool_).type, True),
+            "seed": nullable(integer(0, 2**63 - 1)),
+        }
+        lists = {f"{name}s": list_of(kind, 1, max_batch) for name, kind in parts.items()}
+        optional = {name: nullable(kind) for name, kind in lists.items()}
+        self._one = object_of(parts | common)
+        self._several = object_of(optional | {"observations": lists["observations"]} | common)
+        self.largest = MARGIN * (max_batch * sum(kind.size for kind in parts.values()) + NAMES)
+        self.example = self._one.example
+        self.schema = self._schema(definitions)
 
-    @property
-    def largest(self) -> int:
-        """The most bytes that a request may need."""
-        return largest_request(self.facts, sum(self._choices), self.max_batch)
+    def _definitions(self) -> dict[str, JsonType]:
+        """Return the types of an observation, a state and a mask."""
+        size, choices = self.facts.state_size, sum(self._choices)
+        state = Array(np.float32, (size,)).type
+        mask = Array(np.bool_, (choices,), packed=False).type
+        return {
+            "observation": row_of(self.facts.observation),
+            "state": state if size else null("this policy has no memory"),
+            "mask": mask if choices else null("this policy has no choices"),
+        }
+
+    def _schema(self, definitions: dict[str, JsonType]) -> Schema:
+        critics, number = self.facts.num_critics, {"type": ["number", "null"]}
+        several = {"type": "array", "items": number, "minItems": critics, "maxItems": critics}
+        answer = {name: {"$ref": f"#/$defs/{name}"} for name in ("action", "value")}
+        answer["state"] = self._parts["state"].schema
+        answers = {f"{name}s": {"type": "array", "items": part} for name, part in answer.items()}
+        shown = len(json.dumps(self.example)) <= MAX_EXAMPLE
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Requests of POST /act; under $defs their parts, and the answers.",
+            "oneOf": [{"$ref": "#/$defs/request"}, {"$ref": "#/$defs/requests"}],
+            "examples": [self.example] if shown else [],
+            "$defs": {
+                "request": self._one.schema,
+                "requests": self._several.schema,
+                "answer": {"type": "object", "properties": answer, "required": [*answer]},
+                "answers": {"type": "object", "properties": answers, "required": [*answers]},
+                **{name: kind.schema for name, kind in definitions.items()},
+                "action": value_of(self.facts.action, packed=False).schema,
+                "value": number if critics < 2 else several,
+            },
+        }
 
     def read(self, body: bytes) -> Ask:
-        """The request of a body.
+        """Return the request of a body.
 
         Raises:
-            BodyError: If it is no JSON.
-            FieldError: If a part of it will not do.
+            RequestError: 400 if it is not JSON, 422 if a part of it is wrong.
         """
-        tree = read_json(body)
+        tree = _read_json(body)
         single = not (isinstance(tree, dict) and "observations" in tree)
-        names = {name: name if single else plural for name, plural in PLURALS.items()}
-        required, *optional = names.values()
-        given = read_keys(tree, "", [required], [*optional, "greedy", "seed"])
-        most = 1 if single else self.max_batch
-        count = 1 if single else len(read_list(given[required], required, 1, most))
-        parts = {name: _column(given, field, count, single) for name, field in names.items()}
-        greedy, seed = given.get("greedy", True), given.get("seed")
-        if not isinstance(greedy, bool):
-            raise FieldError("greedy", show(greedy), "true or false")
+        found = (self._one if single else self._several).read(tree, "")
+        columns = {name: self._column(found, name, single) for name in self._parts}
+        blank = np.zeros(self.facts.state_size, np.float32)
         return Ask(
-            rows=self._rows(parts["observation"]),
-            state=self._states(parts["state"]),
-            masks=self._masks(parts["mask"]),
-            agents=_agents(parts["agent"]),
-            rewards=_rewards(parts["reward"]),
-            greedy=greedy,
-            seed=None if seed is None else _integer(seed, "seed", MOST_SEED),
+            rows=np.array(columns["observation"]),
+            state=np.array([blank if state is None else state for state in columns["state"]]),
+            masks=self._masks(columns["mask"], "mask" if single else "masks[{}]"),
+            agents=np.array([i if a is None else a for i, a in enumerate(columns["agent"])]),
+            rewards=np.array(columns["reward"], np.float32),
+            greedy=bool(found["greedy"]),
+            seed=found["seed"],
             single=single,
         )
 
-    def _rows(self, column: Column) -> NDArray[Any]:
-        layout = self.facts.observation
-        rows = layout.zeros(len(column))
-        for row, (field, value) in zip(rows, column, strict=True):
-            read_row(layout, value, field, row)
-        return rows
+    def _column(self, found: dict[Any, Any], name: str, single: bool) -> list[Any]:
+        """Return one part of each observation."""
+        if single:
+            return [found[name]]
+        count, column = len(found["observations"]), found[f"{name}s"]
+        if column is None:
+            return [self._parts[name].read(None, name)] * count
+        if len(column) != count:
+            raise mismatch(f"{name}s", f"a list of {count} items", f"a list of {len(column)} items")
+        return list(column)
 
-    def _states(self, column: Column) -> Floats:
-        size = self.facts.state_size
-        states = np.zeros((len(column), size), np.float32)
-        for state, (field, value) in zip(states, column, strict=True):
-            if value is None:
-                continue
-            if not size:
-                raise FieldError(field, show(value), "null, since this policy remembers nothing")
-            if not isinstance(value, str):
-                raise FieldError(field, show(value), f"null, or {_BEFORE}")
-            state[:] = read_bytes(np.dtype(np.float32), size, value, field)
-            if not np.isfinite(state).all():
-                raise FieldError(field, "a number that is not finite", _BEFORE)
-        return states
-
-    def _masks(self, column: Column) -> NDArray[np.bool_] | None:
-        if all(value is None for _, value in column):
-            return None
+    def _masks(self, column: list[Any], field: str) -> NDArray[np.bool_]:
         masks = np.ones((len(column), sum(self._choices)), np.bool_)
-        for mask, (field, value) in zip(masks, column, strict=True):
-            if value is not None:
-                mask[:] = self._mask(value, field)
+        ends = np.cumsum(self._choices)
+        for i, mask in enumerate(column):
+            if mask is not None:
+                masks[i] = mask
+                for begin, end in zip(ends - self._choices, ends, strict=True):
+                    if not mask[begin:end].any():
+                        expected = f"at least one of the choices {begin} to {end - 1}"
+                        raise mismatch(field.format(i), expected, "none of them")
         return masks
 
-    def _mask(self, value: Any, field: str) -> list[bool]:
-        count = sum(self._choices)
-        if not count:
-            raise FieldError(field, show(value), "null, since this policy has no choices")
-        flags = read_list(value, field, count, count)
-        for i, flag in enumerate(flags):
-            if not isinstance(flag, bool | int) or flag not in (0, 1):
-                raise FieldError(f"{field}[{i}]", show(flag), "true or false, or 1 or 0")
-        begin = 0
-        for choices in self._choices:
-            if not any(flags[begin : begin + choices]):
-                given = f"nothing allowed of the choices {begin} to {begin + choices - 1}"
-                raise FieldError(field, given, "one choice at least of each head")
-            begin += choices
-        return flags
-
-    def schema(self) -> Schema:
-        """Of requests, answers and their parts."""
-        return message_schema(self.facts, self._choices, self.max_batch)
-
     def write(self, ask: Ask, answer: Answer) -> bytes:
-        """The body of an answer."""
-        layout = self.facts.action
+        """Return the body of an answer."""
         columns = {
-            "action": [to_plain(layout.unpack(row)) for row in answer.actions],
+            "action": [self.facts.action.unpack(row) for row in answer.actions],
             "value": [self._value(values) for values in answer.values],
-            "state": [write_state(s) if s.size else None for s in answer.state],
+            "state": [
+                base64.b64encode(state.astype("<f4").tobytes()).decode() if state.size else None
+                for state in answer.state
+            ],
         }
         if ask.single:
-            tree = {name: column[0] for name, column in columns.items()}
+            tree: Any = {name: column[0] for name, column in columns.items()}
         else:
             tree = {f"{name}s": column for name, column in columns.items()}
-        return json.dumps(tree, allow_nan=False).encode()
+        return json.dumps(tree, allow_nan=False, default=lambda array: array.tolist()).encode()
 
     def _value(self, values: Floats) -> Any:
-        """That of the critic; of several, a list; null for what they do not know."""
+        """Return the critic's number, or a list for several; null for what they do not know."""
         found = [float(value) if np.isfinite(value) else None for value in values]
         return (found or [None])[0] if self.facts.num_critics < 2 else found
 
 
-def read_json(body: bytes) -> Any:
-    """What a body says, numbers that are none included, so that they can be named."""
+def _read_json(body: bytes) -> Any:
     try:
-        return json.loads(body, object_pairs_hook=_unique)
+        return _DECODER.decode(body.decode())
     except RecursionError:
-        raise BodyError("body: given JSON nested too deep; allowed: a request.") from None
-    except FieldError:
+        raise RequestError(400, "body", "expected a request; got JSON nested too deep.") from None
+    except RequestError:
         raise
-    except ValueError as error:  # no JSON, no UTF-8, or an integer of thousands of digits
-        raise BodyError(f"body: given what is no JSON ({error}); allowed: a request.") from None
+    except ValueError as error:  # not JSON, not UTF-8, or an integer of thousands of digits
+        raise RequestError(400, "body", f"expected JSON of a request; got ({error}).") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise FieldError(key[:MOST_SHOWN], "twice in one object", "once")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise mismatch(twice[:MAX_SHOWN], "each key once in an object", "it twice")
     return found
 
 
-def _column(given: dict[str, Any], name: str, count: int, single: bool) -> Column:
-    """One part of each observation of a request."""
-    value = given.get(name)
-    if single:
-        return [(name, value)]
-    items = [None] * count if value is None else read_list(value, name, count, count)
-    return [(f"{name}[{i}]", item) for i, item in enumerate(items)]
-
-
-def _agents(column: Column) -> NDArray[np.int64]:
-    return np.array(
-        [
-            i if value is None else _integer(value, field, MOST_AGENT)
-            for i, (field, value) in enumerate(column)
-        ],
-        np.int64,
-    )
-
-
-def _rewards(column: Column) -> Floats:
-    numbers = [0.0 if value is None else _finite(value, field) for field, value in column]
-    return np.array(numbers, np.float32)
-
-
-def _integer(value: Any, field: str, most: int) -> int:
-    bounds = np.array([0]), np.array([most])
-    return int(read_numbers(np.dtype(np.int64), (), bounds, value, field))
-
-
-def _finite(value: Any, field: str) -> float:
-    return float(read_numbers(np.dtype(np.float32), (), (None, None), value, field))
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)

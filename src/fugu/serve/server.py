@@ -1,58 +1,58 @@
-"""The server: sockets, patience with slow clients, and a stop that answers what is under way."""
+"""The server: sockets, limits on slow and greedy clients, and an end that answers all requests."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-import ipaddress
-import signal
+import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.serve.app import Service, make_app, make_refusal
+from fugu.serve.app import Service, make_app
 from fugu.serve.config import ServeConfig
 
 try:
     import uvicorn
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 except ModuleNotFoundError as error:
     raise MissingExtraError(error.name or "uvicorn", "serve") from error
 
 BACKLOG = 1024
-MOST_HEAD = 65_536  # bytes
-MOST_OVERHEAD = 1_000_000  # bytes of a request that are not its body's: sizes of chunks, trailers
-MOST_REFUSED = 64  # connections beyond `max_connections` that are still told so
-MOST_PIPELINED = 16  # requests that a client sends before it has read its answers
+MAX_HEAD = 65_536  # bytes
+MAX_OVERHEAD = 1_000_000  # bytes of a request beside its body: sizes of chunks, trailers
+MAX_REFUSED = 64  # connections beyond `max_connections` that still get an answer
+MAX_PIPELINED = 16  # requests that a client sends before it has read the answers
 MARGIN = 5.0  # seconds beyond a request's, before its connection is cut
-GRACE = 1.0  # seconds to write that there is no answer
+GRACE = 1.0  # seconds to send a last answer
 
 
-class TimedProtocol(HttpToolsProtocol):
+class LimitedProtocol(HttpToolsProtocol):
     """HTTP connections that end where a client is too slow, or sends too much.
 
     uvicorn itself waits forever for the rest of a head and for a client that does not read, and
-    takes in whatever is pipelined.
+    accepts any number of pipelined requests.
+
+    Attributes:
+        cfg: Limits.
+        deadline: Time of the event loop at which the connection is cut.
     """
 
     cfg: ClassVar[ServeConfig]
-    crowded: ClassVar[Any]
-    large_head: ClassVar[Any]
-    _timer: asyncio.TimerHandle | None = None
+    deadline = 0.0
     _phase = ""
-    _taken = 0  # bytes in this phase, without those of bodies that somebody reads
-    _head = 0  # bytes of the head that is being read, or was last
-    _in_head = False
+    _left = 0  # bytes that may still come in this phase, without those of bodies
+    _large_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is here; its head should be soon."""
+        """Begin to read a head."""
         super().connection_made(transport)
-        if len(self.connections) > self.cfg.max_connections + MOST_REFUSED:
+        if len(self.connections) > self.cfg.max_connections + MAX_REFUSED:
             transport.abort()
             return
         # asyncio does so only for sockets that were made with the protocol's number.
@@ -60,135 +60,136 @@ class TimedProtocol(HttpToolsProtocol):
         self._enter("head", self.cfg.read_timeout)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came."""
+        """Read what came, within the limits."""
         if self._phase == "idle":
             self._enter("head", self.cfg.read_timeout)
-        self._taken += len(data)
+        self._left -= len(data)
         if self._phase != "refused":
             super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._enter("request", self.cfg.read_timeout + self.cfg.timeout + MARGIN)
-        if self._phase == "request":
-            if self._taken > MOST_OVERHEAD:
-                self._cut()
-        elif self._taken > MOST_HEAD:
-            self._refuse_head()
-
-    def on_message_begin(self) -> None:
-        """A head begins."""
-        super().on_message_begin()
-        self._head, self._in_head = 0, True
-
-    def on_url(self, url: bytes) -> None:
-        """Take a part of the address in, unless the head is too large by now."""
-        self._head += len(url)
-        if self._head <= MOST_HEAD:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header in, or a trailer behind a body, unless the head is too large by now."""
-        self._head += len(name) + len(value) + len(": \r\n")
-        if self._head <= MOST_HEAD:
-            super().on_header(name, value)
+        if self._under_way:
+            self._enter_request()
+        if self._left < 0 and self._phase == "head":
+            self._large_head = True
+            self.send_400_response("")
+        elif self._left < 0:
+            self.cut()
 
     def on_headers_complete(self) -> None:
-        """A request begins."""
-        self._in_head = False
-        if len(self.pipeline) >= MOST_PIPELINED:
-            self._cut()
-            raise ConnectionAbortedError("too many requests are pipelined")  # ends the parsing
-        if self._head > MOST_HEAD:
-            self.url, self.app = b"/", self.large_head
-        elif len(self.connections) > self.cfg.max_connections:
-            self.app = self.crowded
-        else:
-            self.app = self.config.loaded_app
+        """Begin a request, unless its head is too large or too many are pipelined."""
+        head = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        self._large_head = head > MAX_HEAD
+        too_many = len(self.pipeline) >= MAX_PIPELINED
+        if too_many or (self._large_head and self._under_way):
+            self.cut()  # an answer would be taken for that of another request
+        if too_many or self._large_head:
+            raise ConnectionAbortedError  # the parser stops, and send_400_response is called
         super().on_headers_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, or a head that is too large."""
+        if self._under_way or self.transport.is_closing():
+            super().send_400_response(msg)
+            return
+        status, tree = 400, {"error": msg, "field": None}
+        if self._large_head:
+            problem = f"head: expected at most {MAX_HEAD} bytes; got more."
+            status, tree = 431, {"error": problem, "field": "head"}
+        body = json.dumps(tree).encode()
+        head = b"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        self.transport.write(STATUS_LINE[status] + head % len(body) + body)
+        self.transport.write_eof()
+        self._enter("refused", GRACE)  # if it were closed at once, the answer might get lost
+
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body in."""
+        """Take a part of a body, unless nobody reads it."""
         if not self.cycle.response_complete:
-            self._taken -= len(body)
+            self._left += len(body)
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """An answer is written, or at least on its way."""
+        """Wait for the next request, or answer the one that is here already."""
         super().on_response_complete()
         if not self.transport.is_closing():
             self._enter("idle", self.cfg.keep_alive)
-            if not self.cycle.response_complete:  # the next one was here already
-                self._enter("request", self.cfg.read_timeout + self.cfg.timeout + MARGIN)
+            if self._under_way:
+                self._enter_request()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
-        if self._timer is not None:
-            self._timer.cancel()
-        super().connection_lost(exc)
+    @property
+    def _under_way(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _enter_request(self) -> None:
+        self._enter("request", self.cfg.read_timeout + self.cfg.timeout + MARGIN)
 
     def _enter(self, phase: str, seconds: float) -> None:
-        if phase == self._phase:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._phase, self._taken = phase, 0
-        self._timer = self.loop.call_later(seconds, self._cut)
+        if phase != self._phase:
+            self._phase, self.deadline = phase, self.loop.time() + seconds
+            self._left = MAX_HEAD if phase == "head" else MAX_OVERHEAD
 
-    def _refuse_head(self) -> None:
-        """Tell a client that is still writing a head, or end the connection of any other."""
-        if not self._in_head or self._taken > MOST_OVERHEAD:
-            self._cut()
-        elif self._phase != "refused":
-            told = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
-            self.transport.write(told)
-            self.transport.write_eof()
-            self._enter("refused", GRACE)  # closed at once, the answer may get lost
-
-    def _cut(self) -> None:
-        """End the connection, and forget what the client has not taken."""
+    def cut(self) -> None:
+        """End the connection, and drop what the client has not read."""
         if self.transport.get_write_buffer_size():
-            now = struct.pack("ii", 1, 0)  # or the system would go on offering it
+            now = struct.pack("ii", 1, 0)  # or the system would still offer it
             connection = self.transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
         self.transport.abort()
 
 
-class _Server(uvicorn.Server):
-    """Stops at the first signal when all is answered, and at the second at once."""
+class Server(uvicorn.Server):
+    """Serves until a signal comes: ends at the first once all is answered, at the second at once.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    Args:
+        service: Service of a policy.
+    """
+
+    def __init__(self, service: Service) -> None:
+        cfg = service.cfg
+        config = uvicorn.Config(
+            make_app(service),
+            http=type("Protocol", (LimitedProtocol,), {"cfg": cfg}),
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(cfg.keep_alive) + 1,
+            timeout_graceful_shutdown=int(cfg.timeout + MARGIN) + 1,
+        )
         super().__init__(config)
         self._service = service
-        self._loop: asyncio.AbstractEventLoop | None = None
+        service.connections = self.server_state.connections
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals, if that can be done in this thread; they are not raised again."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        names = (signal.SIGINT, signal.SIGTERM)
-        before = {name: signal.signal(name, self.handle_exit) for name in names}
-        try:
-            yield
-        finally:
-            for name, handler in before.items():
-                signal.signal(name, handler)
+    def run_on(self, listener: socket.socket) -> bool:
+        """Serve at a socket, close it, and return whether all requests have been answered."""
+        with listener:
+            self.run(sockets=[listener])
+        return not self._service.metrics.lost and not self._service.metrics.under_way
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Cut connections whose time is up; called ten times a second."""
+        now = self._loop.time()
+        for connection in [*self.server_state.connections]:
+            if isinstance(connection, LimitedProtocol) and connection.deadline < now:
+                connection.cut()
+        return await super().on_tick(counter)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came."""
+        """Handle a signal."""
         again, self.should_exit = self.should_exit, True
         self._service.stopping = True
-        if again and self._loop is not None:
+        if again and self.started:
             self._loop.call_soon_threadsafe(self._give_up)
 
     def _give_up(self) -> None:
-        """Tell those who wait that nothing will come."""
-        assert self._loop is not None
+        """Tell clients that still wait that there will be no answer."""
         for task in self.server_state.tasks:
             task.cancel()
         for connection in self.server_state.connections:
@@ -196,103 +197,44 @@ class _Server(uvicorn.Server):
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 chooses a free one."""
+    """Return a socket that listens; port 0 chooses a free one."""
     if not 0 <= port <= 65_535:
-        raise UsageError(f"port: given {port}; allowed: 0 to 65535, where 0 chooses one.")
+        raise UsageError(f"port: expected 0 to 65535, where 0 chooses one; got {port}.")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise UsageError(
-            f"host, port: given {host}, {port} ({error}); allowed: an address of this machine and "
-            "a port that is free. --port 0 chooses one."
+            "host, port: expected an address of this machine and a free port; got "
+            f"{host}, {port} ({error}). --port 0 chooses one."
         ) from error
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def url_of(listener: socket.socket) -> str:
-    """Where a socket is reached."""
+    """Return the address at which a socket is reached."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def freeze_memory() -> None:
-    """Exempt all that this process has by now from garbage collections.
+    """Exempt all objects that this process has by now from garbage collections.
 
-    With torch imported, a collection that looks at every object stops the process for a tenth of
-    a second. What requests leave behind is collected as before; what is garbage by now, and is in
-    a cycle, was collected here. Only for a process that serves and does nothing else.
+    With torch imported, a full collection stops the process for a tenth of a second. What requests
+    leave behind is collected as before. Only for a process that serves and does nothing else.
     """
     gc.collect()
     gc.freeze()
 
 
-def run_server(
-    service: Service,
-    listener: socket.socket,
-    started: Callable[[uvicorn.Server], None] | None = None,
-) -> bool:
-    """Serve until a signal comes; whether all that was under way has been answered.
-
-    Args:
-        service: What is served.
-        listener: Where; it is closed in the end.
-        started: Is given the server, whose `should_exit` ends it, before it begins.
-    """
-    cfg = service.cfg
-    limits = {
-        "cfg": cfg,
-        "crowded": make_refusal(
-            service, 503, f"connections: expected at most {cfg.max_connections}; got more."
-        ),
-        "large_head": make_refusal(
-            service, 431, f"head: expected at most {MOST_HEAD} bytes; got more."
-        ),
-    }
-    protocol = type("Protocol", (TimedProtocol,), limits)
-    config = uvicorn.Config(
-        make_app(service),
-        http=protocol,
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=int(cfg.keep_alive) + 1,
-        timeout_graceful_shutdown=int(cfg.timeout + MARGIN) + 1,
-    )
-    server = _Server(config, service)
-    if started is not None:
-        started(server)
-    try:
-        server.run(sockets=[listener])
-    finally:
-        listener.close()
-    return not service.lost and not service.under_way
-
-
 @contextlib.contextmanager
 def serve_in_background(service: Service, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve in a thread, and give the address; all that was asked is answered in the end."""
-    listener = open_socket(host, port)
-    servers: list[uvicorn.Server] = []
-    thread = threading.Thread(target=run_server, args=(service, listener, servers.append))
+    """Serve in a thread, and yield the address; in the end, all requests are answered."""
+    server, listener = Server(service), open_socket(host, port)
+    thread = threading.Thread(target=server.run_on, args=(listener,))
     url = url_of(listener)
     thread.start()
     try:
         yield url
     finally:
-        while thread.is_alive():  # it may not have begun yet
-            for server in servers:
-                server.should_exit = True
-            thread.join(0.1)
+        server.should_exit = True
+        thread.join()
