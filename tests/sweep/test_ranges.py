@@ -21,11 +21,11 @@ from fugu.training.config import env_ranges, resolve_config
 
 RANGES = [
     Range("train.clip", 0.05, 0.5),
-    Range("train.learning_rate", 1e-4, 1e-1, "log"),
-    Range("train.gamma", 0.8, 0.9999, "logit"),
-    Range("train.minibatches", 1, 16, "power_of_two"),
+    Range("train.learning_rate", 1e-4, 1e-1, log=True),
+    Range("train.gamma", 0.8, 0.9999, logit=True),
+    Range("train.minibatches", 1, 16, power_of_two=True),
     Range("train.epochs", 1, 8, integer=True),
-    Range("train.total_steps", 1000, 1_000_000, "log", integer=True),
+    Range("train.total_steps", 1000, 1_000_000, log=True, integer=True),
     Range("policy.core", choices=("none", "lstm")),
     Range("train.normalise_advantages", choices=(True, False)),
 ]
@@ -69,7 +69,7 @@ def test_each_kind_is_drawn_on_its_own_scale() -> None:
 
 @given(st.floats(0.001, 0.998), st.floats(0, 1))
 def test_a_logit_draw_stays_inside(low: float, share: float) -> None:
-    each = Range("train.gamma", low, 0.999, "logit")
+    each = Range("train.gamma", low, 0.999, logit=True)
     ends = each.encode(low), each.encode(0.999)
     assert low <= each.decode(ends[0] + share * (ends[1] - ends[0])) <= 0.999
 
@@ -77,8 +77,8 @@ def test_a_logit_draw_stays_inside(low: float, share: float) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"low": 1}, "got no high"),
-        ({"lwo": 1, "high": 2}, "Did you mean 'low'"),
+        ({"low": 1}, "finite numbers as low and high"),
+        ({"lwo": 1, "high": 2}, "nearest: sweep.train.gamma.low"),
         ({"low": 2, "high": 1}, "a low below the high"),
         ({"low": 0, "high": 1, "log": True}, "numbers above 0"),
         ({"low": 0.5, "high": 1.0, "logit": True}, "between 0 and 1"),
@@ -89,8 +89,8 @@ def test_a_logit_draw_stays_inside(low: float, share: float) -> None:
             "expected one scale; got log and logit",
         ),
         ({"low": 0.1, "high": 0.8, "logit": True, "integer": True}, "either logit or integer"),
-        ({"low": "a", "high": 2}, "a finite number"),
-        ({"low": 1, "high": math.inf}, "a finite number"),
+        ({"low": "a", "high": 2}, "low: given 'a'"),
+        ({"low": 1, "high": math.inf}, "finite numbers"),
         ({"low": 1, "high": 2, "log": 1}, "true or false"),
         ({"choices": ["a"]}, "two values or more"),
         ({"choices": "a"}, "two values or more"),
@@ -113,7 +113,7 @@ def test_flags_say_what_toml_says() -> None:
     words = "--sweep.train.gamma.low 0.9 --sweep.train.gamma.high=0.999 --sweep.train.gamma.logit"
     tree, _ = from_flags([*words.split(), "--sweep.policy.core.choices", "none,lstm"])
     assert read_ranges(tree["sweep"]) == [
-        Range("train.gamma", 0.9, 0.999, "logit"),
+        Range("train.gamma", 0.9, 0.999, logit=True),
         Range("policy.core", choices=("none", "lstm")),
     ]
 
@@ -126,7 +126,7 @@ def test_layers_of_ranges_and_settings() -> None:
     found = {each.path: each for each in choose_ranges(cfg, {"train": given})}
     assert found["train.learning_rate"].to_tree() == own, "the environment's file"
     assert found["train.gamma"] == Range("train.gamma", 0.9, 0.95), "a whole one replaces ours"
-    assert found["train.lambda_"] == Range("train.lambda_", 0.7, 0.999, "logit"), "a key alone"
+    assert found["train.lambda_"] == Range("train.lambda_", 0.7, 0.999, logit=True), "a key alone"
     assert found["train.total_steps"].high == cfg.train.total_steps, "ours"
     chosen = choose_ranges(cfg, {}, only=("train.lambda", "train.learning-rate"))
     assert [each.path for each in chosen] == ["train.lambda_", "train.learning_rate"]

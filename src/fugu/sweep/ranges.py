@@ -6,11 +6,10 @@ is the parameter `logit(train.gamma)` of the study, and one of powers of two is 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from optuna.distributions import (
     BaseDistribution,
@@ -19,13 +18,10 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from fugu.core.config import Tree, parse_value
+from fugu.core.config import Tree, from_tree, parse_value
 from fugu.core.errors import UsageError
 
-Scale = Literal["uniform", "log", "logit", "power_of_two"]
-Choice = bool | int | float | str
-SCALES: tuple[Scale, ...] = ("log", "logit", "power_of_two")  # uniform is the default
-KEYS = ("low", "high", *SCALES, "integer", "choices")
+SCALES = ("log", "logit", "power_of_two")  # the default is uniform
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,9 @@ class Range:
         path: The setting, such as "train.learning_rate".
         low: The lowest number.
         high: The highest number.
-        scale: The scale on which numbers are sampled uniformly.
+        log: Whether the log of the numbers is sampled uniformly.
+        logit: Whether their logit is, so that values near 0 and near 1 get room.
+        power_of_two: Whether the numbers are powers of two.
         integer: Whether the numbers are integers.
         choices: The values to choose from; empty for a range of numbers.
 
@@ -45,28 +43,30 @@ class Range:
     ('logit(train.gamma)', 0.99)
     """
 
-    path: str
-    low: float = 0.0
-    high: float = 0.0
-    scale: Scale = "uniform"
+    path: str = ""
+    low: float = math.nan
+    high: float = math.nan
+    log: bool = False
+    logit: bool = False
+    power_of_two: bool = False
     integer: bool = False
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Any, ...] = ()
 
     @property
     def parameter(self) -> str:
         """Name of the parameter in Optuna's study."""
-        names = {"logit": f"logit({self.path})", "power_of_two": f"log2({self.path})"}
-        return names.get(self.scale, self.path)
+        if self.power_of_two:
+            return f"log2({self.path})"
+        return f"logit({self.path})" if self.logit else self.path
 
     @property
     def distribution(self) -> BaseDistribution:
         """Optuna's distribution of the parameter."""
         if self.choices:
             return CategoricalDistribution(self.choices)
-        low, high = self.encode(self.bounds[0]), self.encode(self.bounds[1])
-        if self._is_whole:
-            return IntDistribution(low, high, log=self.scale == "log")
-        return FloatDistribution(low, high, log=self.scale == "log")
+        low, high = (self.encode(bound) for bound in self.bounds)
+        kind = IntDistribution if self._is_whole else FloatDistribution
+        return kind(low, high, log=self.log)
 
     @property
     def bounds(self) -> tuple[Any, ...]:
@@ -79,18 +79,16 @@ class Range:
         """Return the value of the setting for a value of the parameter."""
         if self.choices:
             return parameter
-        if self.scale == "power_of_two":
-            return 2 ** int(parameter)
-        if self.integer:
-            return int(parameter)
-        value = 1 / (1 + math.exp(-parameter)) if self.scale == "logit" else float(parameter)
+        if self._is_whole:
+            return 2 ** int(parameter) if self.power_of_two else int(parameter)
+        value = 1 / (1 + math.exp(-parameter)) if self.logit else float(parameter)
         return min(max(value, self.low), self.high)
 
     def encode(self, value: Any) -> Any:
         """Return the value of the parameter for a value of the setting."""
-        if self.scale == "power_of_two":
+        if self.power_of_two:
             return int(math.log2(value))
-        return math.log(value / (1 - value)) if self.scale == "logit" else value
+        return math.log(value / (1 - value)) if self.logit else value
 
     def __contains__(self, value: Any) -> bool:
         if self.choices:
@@ -99,26 +97,28 @@ class Range:
             return False
         if not self.low <= value <= self.high or (self._is_whole and value != int(value)):
             return False
-        return self.scale != "power_of_two" or math.log2(value).is_integer()
+        return not self.power_of_two or math.log2(value).is_integer()
 
     def __str__(self) -> str:
         if self.choices:
             return f"one of {', '.join(map(str, self.choices))}"
         kind = "integers" if self.integer else "numbers"
-        return f"{kind} from {self.low:g} to {self.high:g} ({self.scale.replace('_', ' ')})"
+        scale = next((name for name in SCALES if getattr(self, name)), "uniform").replace("_", " ")
+        return f"{kind} from {self.low:g} to {self.high:g} ({scale})"
 
     def to_tree(self) -> Tree:
         """Return the table that `read_range` reads."""
         if self.choices:
             return {"choices": list(self.choices)}
-        tree: Tree = {"low": self.bounds[0], "high": self.bounds[1]}
-        if self.scale != "uniform":
-            tree[self.scale] = True
-        return tree | ({"integer": True} if self.integer else {})
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("path", "choices") and value is not False
+        }
 
     @property
     def _is_whole(self) -> bool:
-        return self.integer or self.scale == "power_of_two"
+        return self.integer or self.power_of_two
 
 
 def read_range(path: str, table: Mapping[str, Any]) -> Range:
@@ -128,23 +128,15 @@ def read_range(path: str, table: Mapping[str, Any]) -> Range:
         UsageError: The table is wrong; the message names its place.
     """
     place = f"sweep.{path}"
-    given = {key.replace("-", "_"): _parse(key, value) for key, value in table.items()}
-    for key in given:
-        if key not in KEYS:
-            (nearest,) = difflib.get_close_matches(key, KEYS, 1, cutoff=0.0)
-            raise UsageError(
-                f"{place}: expected keys among {', '.join(KEYS)}; got {key!r}. "
-                f"Did you mean {nearest!r}?"
-            )
-    if "choices" in given:
-        return Range(path, choices=_read_choices(place, given))
-    scales = [scale for scale in SCALES if _read_flag(place, given, scale)]
-    if len(scales) > 1:
-        raise UsageError(f"{place}: expected one scale; got {' and '.join(scales)}.")
-    low, high = _read_number(place, given, "low"), _read_number(place, given, "high")
-    integer = _read_flag(place, given, "integer")
-    _check_bounds(place, low, high, scales[0] if scales else "uniform", integer)
-    return Range(path, low, high, scales[0] if scales else "uniform", integer)
+    choices = table.get("choices")
+    if isinstance(choices, str):
+        table = {**table, "choices": [parse_value(part) for part in choices.split(",")]}
+    found = replace(from_tree(Range, table, f"{place}."), path=path)
+    if "choices" in table:
+        _check_choices(place, found.choices, [key for key in table if key != "choices"])
+    else:
+        _check_bounds(place, found)
+    return found
 
 
 def read_tables(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Mapping[str, Any]]:
@@ -182,57 +174,35 @@ def nest(flat: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def _parse(key: str, value: Any) -> Any:
-    """Return the value that a flag's text means; values of files stay as they are."""
-    if not isinstance(value, str):
-        return value
-    if key == "choices":
-        return [parse_value(part) for part in value.split(",")]
-    return parse_value(value)
-
-
-def _read_choices(place: str, given: Tree) -> tuple[Choice, ...]:
-    others = [key for key in given if key != "choices"]
+def _check_choices(place: str, choices: tuple[Any, ...], others: list[str]) -> None:
     if others:
         raise UsageError(f"{place}: expected either choices or {others[0]}; got both.")
-    choices = given["choices"]
-    if not isinstance(choices, list | tuple) or len(choices) < 2:
-        raise UsageError(f"{place}.choices: expected two values or more; got {choices!r}.")
-    if any(not isinstance(choice, Choice) for choice in choices):
+    if len(choices) < 2:
+        raise UsageError(f"{place}.choices: expected two values or more; got {list(choices)}.")
+    if any(not isinstance(choice, bool | int | float | str) for choice in choices):
         raise UsageError(
-            f"{place}.choices: expected numbers, strings, true or false; got {choices!r}."
+            f"{place}.choices: expected numbers, strings, true or false; got {list(choices)}."
         )
-    return tuple(choices)
 
 
-def _read_flag(place: str, given: Tree, key: str) -> bool:
-    value = given.get(key, False)
-    if not isinstance(value, bool):
-        raise UsageError(f"{place}.{key}: expected true or false; got {value!r}.")
-    return value
-
-
-def _read_number(place: str, given: Tree, key: str) -> float:
-    if key not in given:
-        raise UsageError(f"{place}: expected low and high, or choices; got no {key}.")
-    value = given[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"{place}.{key}: expected a finite number; got {value!r}.")
-    return float(value)
-
-
-def _check_bounds(place: str, low: float, high: float, scale: Scale, integer: bool) -> None:
+def _check_bounds(place: str, found: Range) -> None:
+    low, high = found.low, found.high
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UsageError(f"{place}: expected finite numbers as low and high, or choices.")
     got = f"got {low:g} to {high:g}."
+    scales = [name for name in SCALES if getattr(found, name)]
+    if len(scales) > 1:
+        raise UsageError(f"{place}: expected one scale; got {' and '.join(scales)}.")
     if low >= high:
         raise UsageError(f"{place}: expected a low below the high; {got}")
-    if scale == "log" and low <= 0:
+    if found.log and low <= 0:
         raise UsageError(f"{place}: expected numbers above 0 on a log scale; {got}")
-    if scale == "logit" and not 0 < low < high < 1:
+    if found.logit and not 0 < low < high < 1:
         raise UsageError(f"{place}: expected numbers between 0 and 1 on a logit scale; {got}")
-    if scale == "logit" and integer:
+    if found.logit and found.integer:
         raise UsageError(f"{place}: expected either logit or integer; got both.")
     is_power = all(bound >= 1 and math.log2(bound).is_integer() for bound in (low, high))
-    if scale == "power_of_two" and not is_power:
+    if found.power_of_two and not is_power:
         raise UsageError(f"{place}: expected powers of two, such as 16 and 256; {got}")
-    if integer and not (low.is_integer() and high.is_integer()):
+    if found.integer and not (low.is_integer() and high.is_integer()):
         raise UsageError(f"{place}: expected integers as low and high; {got}")

@@ -18,13 +18,6 @@ from fugu.sweep.ranges import Range
 from fugu.sweep.trials import LocalTrial, TrialProcess, TrialTask
 
 POLL_SECONDS = 0.5
-DISTRIBUTIONS = {
-    ("uniform", False): "uniform",
-    ("uniform", True): "int_uniform",
-    ("log", False): "log_uniform_values",
-    ("log", True): "q_log_uniform_values",
-    ("logit", False): "uniform",
-}
 
 
 def run_agent(
@@ -109,6 +102,10 @@ def _parameter(each: Range) -> dict[str, Any]:
     if each.choices:
         return {"values": list(each.choices)}
     low, high = (each.encode(bound) for bound in each.bounds)
-    if each.scale == "power_of_two":
+    if each.power_of_two:
         return {"values": list(range(low, high + 1))}
-    return {"distribution": DISTRIBUTIONS[each.scale, each.integer], "min": low, "max": high}
+    if each.integer:
+        kind = "q_log_uniform_values" if each.log else "int_uniform"
+    else:
+        kind = "log_uniform_values" if each.log else "uniform"
+    return {"distribution": kind, "min": low, "max": high}
