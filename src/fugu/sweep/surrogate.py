@@ -169,7 +169,8 @@ def _kernel(log_parameters: Floats, left: Floats, right: Floats) -> Floats:
 
 
 def _noise(log_parameters: Floats, count: int) -> Floats:
-    return (np.exp(log_parameters[-1]) + 1e-8) * np.eye(count)
+    noise: Floats = (np.exp(log_parameters[-1]) + 1e-8) * np.eye(count)
+    return noise
 
 
 def _bounds(each: BaseDistribution) -> tuple[float, float, bool]:
