@@ -43,7 +43,7 @@ class CostAwareSampler(BaseSampler):
     Args:
         space: Distributions of the parameters.
         seed: A proposal depends on this, on the trial's number and on the trials before it only, so
-            a sweep that is resumed goes on as it would have.
+            a resumed sweep proposes what it would have proposed.
         startup: Number of trials that fill the space evenly.
         max_cost: Candidates that are expected to cost more are not proposed.
     """
@@ -215,4 +215,4 @@ def expected_improvement(mean: Floats, deviation: Floats, best: Floats) -> Float
 
 
 def _log_cost(cost: float) -> float:
-    return math.log(max(cost, 1e-9))
+    return math.log(max(cost, 1e-3))  # seconds are rounded to thousandths

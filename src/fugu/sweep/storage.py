@@ -28,7 +28,7 @@ PLAN = "fugu_plan"  # attribute of the study: the plan as JSON
 SIGNATURES = "fugu_signatures"  # attribute of the study: signatures of the plan, by its users
 
 
-class Journal(JournalFileBackend):
+class SweepJournal(JournalFileBackend):
     """Optuna's journal, which also survives full disks and processes killed while they write."""
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +70,7 @@ def full_disk_advice(folder: Path) -> str:
 def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
     """Open the database of the URL, or the journal in the sweep's folder."""
     if url is None:
-        return JournalStorage(Journal((folder / JOURNAL).resolve()))
+        return JournalStorage(SweepJournal((folder / JOURNAL).resolve()))
     try:
         return RDBStorage(url)
     except Exception as error:  # of any driver that the URL names
