@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fugu.sweep.curves import TrialCurve
-from fugu.sweep.plan import SearchConfig
-from fugu.sweep.running import Place, begin_sweep, make_plan
+from fugu.sweep.plan import SearchConfig, make_plan
+from fugu.sweep.running import ExecutionConfig, start_sweep
 from fugu.sweep.sampler import SamplerName
 from fugu.track.jsonl import read_metrics
 
@@ -61,8 +61,7 @@ class Sweeping(Options):
 
 def steps_to_solve(run: Path) -> float:
     """Steps until a run had solved it; the longest training if it never had."""
-    curve = TrialCurve("episode_return")
-    curve.add_all(read_metrics(run / "metrics.jsonl"))
+    curve = TrialCurve("episode_return", read_metrics(run / "metrics.jsonl"))
     solved = (point.step for point in curve.points if point.score >= SOLVED)
     return float(next(solved, LONGEST))
 
@@ -79,7 +78,7 @@ def sweep(sampler: SamplerName, options: Sweeping, root: Path) -> list[float]:
         ranges=RANGES,
         search=search,
     )
-    result = begin_sweep(plan, Place(root, workers=options.workers))
+    result = start_sweep(plan, ExecutionConfig(root, workers=options.workers))
     if result.signals:
         raise SystemExit("stopped: nothing was measured")
     if sampler == "cost" and options.figure is not None:

@@ -20,7 +20,7 @@ SHOWN = ("text", "diff", "py", "pycon")  # no programs, but for docstrings, whic
 SHORTER = {
     "train": ("--train.total-steps", "2000"),
     "league": ("--train.total-steps", "2000"),
-    "sweep": ("--trials", "1", "--train.total-steps", "2000"),
+    "sweep": ("--trials", "1", "--train.total-steps", "100000"),  # until episodes end
     "autotune": ("--seconds", "1"),
 }
 # A search for settings needs 32 updates, so they are small ones.
@@ -31,7 +31,8 @@ from fugu.cli.main import main
 if __name__ == "__main__":
     given = sys.argv[1:]
     search = {SHORTER_SEARCH!r} if "--auto" in given else ()
-    sys.exit(main([*given, *{SHORTER!r}.get(given[0], ()), *search]))
+    shorter = () if given[:2] == ["sweep", "--resume"] else {SHORTER!r}.get(given[0], ())
+    sys.exit(main([*given, *shorter, *search]))
 """
 _BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```', re.S | re.M)
 _INLINE = re.compile(r"`fugu ([a-z][^`]*)`")

@@ -41,7 +41,7 @@ from rich.console import Console
 
 from fugu.store.checkpoint import verify_checkpoint
 from fugu.store.run import Run
-from fugu.sweep.curves import Tail
+from fugu.sweep.curves import MetricsTail
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -110,7 +110,7 @@ class Watched:
                 command, cwd=place, stdout=log, stderr=log, start_new_session=True
             )
         self.began = time.monotonic()
-        self._tail, self._steps = Tail(self.run.metrics_path), 0
+        self._tail, self._steps = MetricsTail(self.run.metrics_path), 0
 
     def sample(self) -> Sample:
         """How it stands."""

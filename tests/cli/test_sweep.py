@@ -20,8 +20,8 @@ def test_the_ranges_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert main(["sweep", "cartpole", "--config", str(path), *words.split(), "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "train.clip: numbers from 0.1 to 0.3 (uniform)",
-        "train.gamma: numbers from 0.8 to 0.9999 (logit)",
         "policy.core: one of none, lstm",
+        "train.gamma: numbers from 0.8 to 0.9999 (logit)",
     ]
 
 
@@ -30,12 +30,12 @@ def test_the_ranges_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path
     [
         (["cartpole", "pong"], "one environment"),
         (["cartpole", "--trials", "many"], "trials: given 'many'; allowed: a whole number"),
-        (["cartpole", "--trials", "0"], "1 or more"),
-        (["cartpole", "--workers", "0"], "workers: given 0"),
+        (["cartpole", "--trials", "0"], "trials: given 0; allowed: 1 or more"),
+        (["cartpole", "--workers", "0"], "workers: given 0; allowed: 1 or more"),
         (["cartpole", "--sampler", "best"], "sampler: given 'best'"),
-        (["cartpole", "--engine", "mine"], "engine: given 'mine'"),
+        (["cartpole", "--engine", "mine"], "engine: expected one of 'optuna', 'wandb'; got 'mine'"),
         (["cartpole", "--cluster", "slurm"], "cluster: given 'slurm'"),
-        (["cartpole", "--name", "a/b"], "name: given 'a/b'"),
+        (["cartpole", "--name", "a/b"], "got 'a/b'"),
         (["cartpole", "--fast"], "no such option"),
         (["cartpole", "--sweep.train.gamma.low", "-1"], "between 0 and 1"),
         (["cartpole", "--train.gama", "2"], "nearest: train.gamma"),

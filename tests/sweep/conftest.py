@@ -13,8 +13,7 @@ pytest.importorskip("optuna")
 pytest.importorskip("torch")
 
 from fugu.core.config import merge
-from fugu.sweep.plan import Plan, SearchConfig
-from fugu.sweep.running import make_plan
+from fugu.sweep.plan import SearchConfig, SweepPlan, make_plan
 
 TOYS = Path(__file__).parent
 TINY = {
@@ -27,7 +26,7 @@ RATE = {"train": {"learning_rate": {"low": 0.001, "high": 0.1, "log": True}}}
 
 @pytest.fixture
 def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where sweeps go; processes that are begun know the toys."""
+    """The folder of sweeps; child processes can import the toys."""
     path = os.pathsep.join([str(TOYS), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.chdir(tmp_path)
@@ -35,7 +34,7 @@ def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def plan_of(sweeps: Path) -> Callable[..., Plan]:
+def plan_of(sweeps: Path) -> Callable[..., SweepPlan]:
     """Makes plans of tiny trainings."""
 
     def make(
@@ -44,7 +43,7 @@ def plan_of(sweeps: Path) -> Callable[..., Plan]:
         ranges: dict[str, Any] = RATE,
         only: tuple[str, ...] = ("train.learning_rate",),
         **search: Any,
-    ) -> Plan:
+    ) -> SweepPlan:
         settings = {"sampler": "random", "prune": "none", "cost": "steps", "first": False}
         found = SearchConfig(**{**settings, **search})
         tree = merge(TINY, given or {})

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from fugu.sweep import owners
-from fugu.sweep.curves import Tail, TrialCurve, score_at
-from fugu.sweep.owners import Watch, is_gone, this_owner
-from fugu.sweep.pruning import falls_behind
+from fugu.sweep import recovery
+from fugu.sweep.curves import MetricsTail, TrialCurve, score_at
+from fugu.sweep.recovery import Recovery, is_dead, this_process
 
 
 def curve_of(*scores: float, step: int = 10) -> TrialCurve:
@@ -51,7 +51,7 @@ def test_what_is_no_number_is_no_score() -> None:
     assert math.isnan(curve.score)
     curve.add({"step": 1, "seconds": 0.0, "episode_return": None})
     assert math.isnan(curve.score)
-    assert curve.kept() == []
+    assert curve.sample() == []
 
 
 def test_a_resumed_run_takes_back_its_later_points() -> None:
@@ -63,7 +63,7 @@ def test_a_resumed_run_takes_back_its_later_points() -> None:
 
 def test_a_tail_gives_each_whole_line_once(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    tail = Tail(path)
+    tail = MetricsTail(path)
     assert tail.read() == []
     path.write_text('{"step": 1}\n{"step": 2}\nnonsense\n{"ste')
     assert [row["step"] for row in tail.read()] == [1, 2]
@@ -77,24 +77,26 @@ def test_a_tail_gives_each_whole_line_once(tmp_path: Path) -> None:
 
 def test_kept_points_hold_the_ends() -> None:
     curve = curve_of(*map(float, range(500)))
-    kept = curve.kept()
-    assert len(kept) == 40
-    assert kept[0] == [10, 0.0]
-    assert kept[-1] == [5000, 499.0]
-    assert score_at(kept, 5001) is None
-    assert score_at(kept, 5) is None
+    stored = curve.sample()
+    assert len(stored) == 40
+    assert stored[0] == [10, 0.0]
+    assert stored[-1] == [5000, 499.0]
+    assert score_at(stored, 5001) is None
+    assert score_at(stored, 5) is None
 
 
 def test_who_falls_behind() -> None:
     peers = [[[10, score], [1000, 100.0]] for score in (1.0, 2.0, 3.0, 4.0, 5.0)]
-    assert falls_behind(curve_of(2.9, step=200), 1000, peers)
-    assert not falls_behind(curve_of(3.0, step=200), 1000, peers)
-    assert not falls_behind(curve_of(9.0, 0.0, step=100), 1000, peers), "its best counts"
-    assert not falls_behind(curve_of(0.0, step=100), 1000, peers), "too early"
-    assert not falls_behind(curve_of(0.0, step=200), 1000, peers[:4]), "too few to compare with"
-    assert not falls_behind(curve_of(0.0, step=2000), 1000, peers), "nobody came so far"
-    assert falls_behind(curve_of(3.1, step=200), 1000, peers, maximise=False)
-    assert not falls_behind(curve_of(2.9, step=200), 1000, peers, maximise=False)
+    assert curve_of(2.9, step=200).is_behind(1000, peers, maximize=True)
+    assert not curve_of(3.0, step=200).is_behind(1000, peers, maximize=True)
+    assert not curve_of(9.0, 0.0, step=100).is_behind(1000, peers, maximize=True), "its best counts"
+    assert not curve_of(0.0, step=100).is_behind(1000, peers, maximize=True), "too early"
+    assert not curve_of(0.0, step=200).is_behind(1000, peers[:4], maximize=True), (
+        "too few to compare with"
+    )
+    assert not curve_of(0.0, step=2000).is_behind(1000, peers, maximize=True), "nobody came so far"
+    assert curve_of(3.1, step=200).is_behind(1000, peers, maximize=False)
+    assert not curve_of(2.9, step=200).is_behind(1000, peers, maximize=False)
 
 
 # ---------------------------------------------------------------------- owners
@@ -107,40 +109,45 @@ def running(number: int, **told: Any) -> FrozenTrial:
 
 
 def test_a_process_is_known_by_its_number_and_its_birth() -> None:
-    here = this_owner()
-    assert is_gone(here) is False
-    assert is_gone({**here, "host": "elsewhere"}) is None
+    here = this_process()
+    assert is_dead(here) is False
+    assert is_dead({**here, "host": "elsewhere"}) is None
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = {"host": socket.gethostname(), "process": child.pid, "born": owners._born(child.pid)}
-    assert is_gone(owner) is False
+    owner = {
+        "host": socket.gethostname(),
+        "process": child.pid,
+        "born": recovery._start_time(child.pid),
+    }
+    assert is_dead(owner) is False
     if Path("/proc").is_dir():
-        assert is_gone({**owner, "born": "1"}), "another process got its number"
+        assert is_dead({**owner, "born": "1"}), "another process got its number"
     assert child.stdin is not None
     child.stdin.close()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(owner) is True, "though nobody has waited for it"
+    assert is_dead(owner) is True, "though nobody has waited for it"
     child.wait(timeout=60)
-    assert is_gone(owner) is True
+    assert is_dead(owner) is True
 
 
 def test_trials_without_an_owner_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(owners.time, "monotonic", lambda: clock[0])
-    gone = {**this_owner(), "process": 2**22 - 1, "born": "1"}
+    monkeypatch.setattr(recovery.time, "monotonic", lambda: clock[0])
+    gone = {**this_process(), "process": 2**22 - 1, "born": "1"}
     far = {"host": "elsewhere", "process": os.getpid(), "born": "1"}
-    watch = Watch(100.0)
+    study = optuna.create_study()
+    watch = Recovery(study, study._storage, stale_seconds=100.0, retries=2)
     trials = [
-        running(0, owner=this_owner()),
+        running(0, owner=this_process()),
         running(1, owner=gone),
         running(2, owner=far, beat=1),
         running(3),
         running(4, owner=gone),
     ]
-    assert [trial.number for trial in watch.lost(trials, own=[4])] == [1]
+    assert [trial.number for trial in watch.orphans(trials, own=[4])] == [1]
     clock[0] = 90.0
     trials[2] = running(2, owner=far, beat=2)  # a sign of life
-    assert [trial.number for trial in watch.lost(trials, own=[4])] == [1]
+    assert [trial.number for trial in watch.orphans(trials, own=[4])] == [1]
     clock[0] = 150.0
-    assert [trial.number for trial in watch.lost(trials, own=[4])] == [1, 3]
+    assert [trial.number for trial in watch.orphans(trials, own=[4])] == [1, 3]
     clock[0] = 200.0
-    assert [trial.number for trial in watch.lost(trials, own=[4])] == [1, 2, 3]
+    assert [trial.number for trial in watch.orphans(trials, own=[4])] == [1, 2, 3]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from fugu.store.run import Run
-from fugu.sweep.plan import Plan
-from fugu.sweep.running import Place, begin_sweep
+from fugu.sweep.plan import SweepPlan
+from fugu.sweep.running import ExecutionConfig, start_sweep
 from fugu.sweep.wandb_agent import run_trial, sweep_settings
 
 pytestmark = pytest.mark.timeout(600)
-Plans = Callable[..., Plan]
+Plans = Callable[..., SweepPlan]
 
 
 class Config(dict[str, Any]):
@@ -92,10 +92,10 @@ def test_an_agent_says_what_failed(sweeps: Path, plan_of: Plans) -> None:
 def test_trials_on_a_ray_cluster(sweeps: Path, plan_of: Plans) -> None:
     ray = pytest.importorskip("ray")
     try:
-        place = Place(
+        execution = ExecutionConfig(
             sweeps, workers=2, cluster="ray", ray_address="local", ray_cpus=0.5, show=False
         )
-        report = begin_sweep(plan_of("cluster", trials=2), place).report
+        report = start_sweep(plan_of("cluster", trials=2), execution).report
         assert report.complete == 2
         assert (sweeps / "cluster" / "best.toml").exists()
     finally:

@@ -13,12 +13,13 @@ import pytest
 from optuna.trial import TrialState
 
 from fugu.core.errors import DiskFullError
-from fugu.sweep import child
-from fugu.sweep.conductor import Conductor, counted
-from fugu.sweep.plan import Plan
-from fugu.sweep.showing import View
+from fugu.sweep import trial_process
+from fugu.sweep.controller import Controller
+from fugu.sweep.plan import SweepPlan
+from fugu.sweep.recovery import without_retried
 from fugu.sweep.storage import JOURNAL, create_study, open_storage
-from fugu.sweep.trials import NO_ROOM, Look, TrialTask
+from fugu.sweep.trials import DISK_FULL, TrialProgress, TrialTask
+from fugu.sweep.view import SweepView
 
 
 def test_half_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,37 +47,37 @@ class Cramped:
 
     def __init__(self, task: TrialTask) -> None: ...
 
-    def look(self) -> Look:
-        return Look([], NO_ROOM, "no room")
+    def poll(self) -> TrialProgress:
+        return TrialProgress([], DISK_FULL, "no room")
 
     def stop(self) -> None: ...
 
-    def end(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 def test_a_trial_without_room_is_given_back_and_ends_the_sweep(
-    tmp_path: Path, plan_of: Callable[..., Plan]
+    tmp_path: Path, plan_of: Callable[..., SweepPlan]
 ) -> None:
     """Else all that are left would fail, one after the other."""
     plan = plan_of("one", trials=3)
     storage = open_storage(tmp_path)
     study = create_study(storage, plan)
-    conductor = Conductor(plan, study, storage, Cramped, tmp_path, 1, View(plan, show=False))
+    controller = Controller(plan, study, storage, Cramped, tmp_path, 1, SweepView(plan, show=False))
     with pytest.raises(DiskFullError, match="fugu sweep --resume"):
-        conductor.run()
-    assert [trial.state for trial in counted(study.get_trials())] == [TrialState.WAITING]
+        controller.run()
+    assert [trial.state for trial in without_retried(study.get_trials())] == [TrialState.WAITING]
 
 
 def test_a_trial_tells_that_its_disk_is_full(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def train(told: dict[str, Any]) -> int:
+    def train(task: dict[str, Any]) -> int:
         raise DiskFullError("no room", "Make some.")
 
-    monkeypatch.setattr(child, "_first_line", lambda: b"{}")
-    monkeypatch.setattr(child, "_leave_with_parent", lambda: None)
-    monkeypatch.setattr(child, "_train", train)
+    monkeypatch.setattr(trial_process, "_read_line", lambda: b"{}")
+    monkeypatch.setattr(trial_process, "_exit_with_parent", lambda: None)
+    monkeypatch.setattr(trial_process, "_train", train)
     monkeypatch.setattr(os, "_exit", lambda status: pytest.fail(f"status {status}"))
-    with pytest.raises(pytest.fail.Exception, match=f"status {NO_ROOM}"):
-        child.main()
+    with pytest.raises(pytest.fail.Exception, match=f"status {DISK_FULL}"):
+        trial_process.main()
     assert "the disk is full: no room" in capfd.readouterr().err

@@ -14,31 +14,32 @@ from typing import Any
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
+from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from fugu.core.errors import UsageError
 from fugu.core.machine import is_running
 from fugu.store.checkpoint import read_state
 from fugu.store.run import Run
-from fugu.sweep.conductor import Conductor, SweepError, counted
-from fugu.sweep.plan import Plan
-from fugu.sweep.running import PLACE, Place, begin_sweep, resume_sweep
-from fugu.sweep.sampler import RandomSampler
-from fugu.sweep.showing import View
-from fugu.sweep.storage import JOURNAL, create_study, load_study, open_storage
-from fugu.sweep.trials import Look, TrialTask
+from fugu.sweep.controller import Controller, SweepError
+from fugu.sweep.plan import SweepPlan
+from fugu.sweep.recovery import without_retried
+from fugu.sweep.running import ExecutionConfig, resume_sweep, start_sweep
+from fugu.sweep.storage import JOURNAL, SWEEP_FILE, create_study, load_study, open_storage
+from fugu.sweep.trials import TrialProgress, TrialTask
+from fugu.sweep.view import SweepView
 from fugu.track.jsonl import read_metrics
 from fugu.training.config import resolve_config
 
 pytestmark = pytest.mark.timeout(600)
-Plans = Callable[..., Plan]
+Plans = Callable[..., SweepPlan]
 
 
-def prepare(sweeps: Path, plan: Plan) -> optuna.Study:
+def prepare(sweeps: Path, plan: SweepPlan) -> optuna.Study:
     """A sweep that was begun, and whose process is gone."""
     folder = sweeps / plan.name
     folder.mkdir(parents=True)
-    (folder / PLACE).write_text(json.dumps({"name": plan.name, "storage": None}))
+    (folder / SWEEP_FILE).write_text(json.dumps({"name": plan.name, "storage": None}))
     return create_study(open_storage(folder), plan)
 
 
@@ -60,7 +61,7 @@ def test_a_sweep_to_its_end(sweeps: Path, plan_of: Plans) -> None:
     only = ("train.learning_rate", "train.gamma", "train.total_steps")
     given = {"train": {"clip": "0.15"}}  # as a flag gives it
     plan = plan_of("whole", given, ranges, only, trials=4, sampler="cost", first=True)
-    result = begin_sweep(plan, Place(sweeps, workers=2, show=False))
+    result = start_sweep(plan, ExecutionConfig(sweeps, workers=2, show=False))
     report, folder = result.report, sweeps / "whole"
     assert (report.complete, report.pruned, report.failed) == (4, 0, 0)
     trials = trials_of(sweeps, "whole")
@@ -91,7 +92,7 @@ def test_a_sweep_to_its_end(sweeps: Path, plan_of: Plans) -> None:
     assert sum(report.importances["score"].values()) == pytest.approx(1.0, abs=0.001)
     assert json.loads((folder / "report.json").read_text())["best"] == report.best
     with pytest.raises(UsageError, match="--resume whole"):
-        begin_sweep(plan, Place(sweeps, show=False))
+        start_sweep(plan, ExecutionConfig(sweeps, show=False))
 
 
 def test_trials_that_crash_diverge_or_are_killed_are_recorded_as_failed(
@@ -105,7 +106,7 @@ def test_trials_that_crash_diverge_or_are_killed_are_recorded_as_failed(
     study = prepare(sweeps, plan)
     for fault in faults:
         study.enqueue_trial({"env_kwargs.fault": fault})
-    report = resume_sweep("faults", Place(sweeps)).report
+    report = resume_sweep("faults", ExecutionConfig(sweeps)).report
     assert (report.complete, report.failed, report.best) == (1, 3, 0)
     trials = trials_of(sweeps, "faults")
     assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "FAIL", "FAIL"]
@@ -118,10 +119,12 @@ def test_trials_that_crash_diverge_or_are_killed_are_recorded_as_failed(
 
 
 def test_a_score_that_never_comes_is_a_failure(sweeps: Path, plan_of: Plans) -> None:
-    begin_sweep(plan_of("wrong", trials=1, metric="episode_retrun"), Place(sweeps, show=False))
+    start_sweep(
+        plan_of("wrong", trials=1, metric="episode_retrun"), ExecutionConfig(sweeps, show=False)
+    )
     (trial,) = trials_of(sweeps, "wrong")
     assert trial.state == TrialState.FAIL
-    assert trial.user_attrs["failure"].startswith("episode_retrun never came in 32")
+    assert trial.user_attrs["failure"].startswith("episode_retrun was never reported in 32")
 
 
 # ---------------------------------------------------------------------- kills and resumes
@@ -172,7 +175,7 @@ def test_a_sweep_that_is_killed_or_stopped_goes_on(
     before = [row["step"] for row in read_metrics(run.metrics_path)]
     assert before[-1] < 1600
 
-    report = resume_sweep("cut", Place(sweeps, show=False)).report
+    report = resume_sweep("cut", ExecutionConfig(sweeps, show=False)).report
     assert (report.complete, report.pruned, report.failed) == (2, 0, 0)
     trials = trials_of(sweeps, "cut")
     assert trials[0].state == TrialState.FAIL
@@ -182,7 +185,7 @@ def test_a_sweep_that_is_killed_or_stopped_goes_on(
     steps = [row["step"] for row in read_metrics(run.metrics_path)]
     assert steps == sorted(set(steps)), "no step twice"
     assert steps[-1] >= 1600
-    assert len(counted(trials)) == 2
+    assert len(without_retried(trials)) == 2
 
 
 def test_several_processes_share_one_journal(sweeps: Path, plan_of: Plans) -> None:
@@ -217,7 +220,7 @@ def test_a_trial_that_falls_behind_is_ended(sweeps: Path, plan_of: Plans) -> Non
                 user_attrs=told,
             )
         )
-    report = resume_sweep("poor", Place(sweeps, show=False)).report
+    report = resume_sweep("poor", ExecutionConfig(sweeps, show=False)).report
     assert (report.complete, report.pruned) == (5, 1)
     pruned = trials_of(sweeps, "poor")[-1]
     assert pruned.user_attrs["score"] == 0.0
@@ -231,12 +234,12 @@ class Broken:
     def __init__(self, task: TrialTask) -> None:
         self.task = task
 
-    def look(self) -> Look:
-        return Look([], 1, "no room")
+    def poll(self) -> TrialProgress:
+        return TrialProgress([], 1, "no room")
 
     def stop(self) -> None: ...
 
-    def end(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 def test_a_sweep_in_which_all_fail_gives_up(sweeps: Path, plan_of: Plans) -> None:
@@ -244,9 +247,11 @@ def test_a_sweep_in_which_all_fail_gives_up(sweeps: Path, plan_of: Plans) -> Non
     study = prepare(sweeps, plan)
     study.sampler = RandomSampler(seed=0)
     storage = open_storage(sweeps / "vain")
-    conductor = Conductor(plan, study, storage, Broken, sweeps / "vain", 1, View(plan, show=False))
+    controller = Controller(
+        plan, study, storage, Broken, sweeps / "vain", 1, SweepView(plan, show=False)
+    )
     with pytest.raises(SweepError, match="all of 5 trials failed.*no room"):
-        conductor.run()
+        controller.run()
 
 
 # ---------------------------------------------------------------------- the storage
@@ -276,26 +281,30 @@ def test_a_journal_with_a_torn_last_line_is_mended(sweeps: Path, plan_of: Plans)
 def test_any_database_of_optuna_holds_a_sweep(sweeps: Path, plan_of: Plans) -> None:
     url = f"sqlite:///{sweeps.parent / 'sweep.db'}"
     plan = plan_of("data", trials=1)
-    begin_sweep(plan, Place(sweeps, url, show=False))
+    start_sweep(plan, ExecutionConfig(sweeps, url, show=False))
     (study,) = optuna.get_all_study_summaries(url)
     assert (study.study_name, study.n_trials) == ("data", 1)
-    elsewhere = Place(sweeps.parent / "other", url, show=False)  # as on another machine
+    elsewhere = ExecutionConfig(sweeps.parent / "other", url, show=False)  # as on another machine
     report = resume_sweep("data", elsewhere).report
     assert report.complete == 1
     assert (sweeps.parent / "other/data/best.toml").exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "message"),
+    ("name", "execution", "message"),
     [
-        ("latest", Place(Path("none")), "holds no sweeps"),
-        ("other", Place(Path("none")), "is no sweep in 'none'"),
-        ("other", Place(Path("none"), "sqlite:///empty.db"), "which the storage does not have"),
-        ("other", Place(Path("none"), "no://where"), "cannot be opened"),
+        ("latest", ExecutionConfig(Path("none")), "holds no sweeps"),
+        ("other", ExecutionConfig(Path("none")), "expected a sweep in 'none'"),
+        (
+            "other",
+            ExecutionConfig(Path("none"), "sqlite:///empty.db"),
+            "expected a study of the storage",
+        ),
+        ("other", ExecutionConfig(Path("none"), "no://where"), "URL that Optuna can open"),
     ],
 )
 def test_what_cannot_be_resumed_is_refused(
-    name: str, place: Place, message: str, sweeps: Path
+    name: str, execution: ExecutionConfig, message: str, sweeps: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        resume_sweep(name, place)
+        resume_sweep(name, execution)

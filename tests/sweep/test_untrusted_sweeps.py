@@ -11,23 +11,31 @@ pytest.importorskip("optuna")
 
 from fugu import native
 from fugu.envs.untrusted import UntrustedError
-from fugu.sweep.plan import Plan, SearchConfig
-from fugu.sweep.running import PLACE, Place, resume_sweep
-from fugu.sweep.storage import PLAN, SIGNATURES, create_study, load_study, open_storage
+from fugu.sweep.plan import SearchConfig, SweepPlan
+from fugu.sweep.ranges import Range
+from fugu.sweep.running import ExecutionConfig, resume_sweep
+from fugu.sweep.storage import (
+    PLAN,
+    SIGNATURES,
+    SWEEP_FILE,
+    create_study,
+    load_study,
+    open_storage,
+)
 
 pytestmark = pytest.mark.skipif(not native.available, reason="needs the native extension")
 
 
-def plan_of(env: str = "bandit") -> Plan:
-    ranges = {"train": {"gamma": {"low": 0.9, "high": 0.99}}}
-    return Plan("cut", env, {"train": {"total_steps": 320}}, ranges=ranges,
+def plan_of(env: str = "bandit") -> SweepPlan:
+    ranges = (Range("train.gamma", 0.9, 0.99),)
+    return SweepPlan("cut", env, {"train": {"total_steps": 320}}, ranges=ranges,
                 search=SearchConfig(trials=1, sampler="random"))  # fmt: skip
 
 
 def begin(folder: Path) -> None:
     """A sweep that this user began."""
     folder.mkdir(parents=True)
-    (folder / PLACE).write_text(json.dumps({"name": "cut", "storage": None}))
+    (folder / SWEEP_FILE).write_text(json.dumps({"name": "cut", "storage": None}))
     create_study(open_storage(folder), plan_of())
 
 
@@ -48,8 +56,10 @@ def test_a_sweep_of_a_stranger_is_refused(
     study.set_user_attr(PLAN, plan_of("strange_env:make").to_json())
     for name in {SIGNATURES} if signatures is not None else ():
         study.set_user_attr(name, signatures)
-    with pytest.raises(UntrustedError, match=r"expected a sweep that was begun here.*--trust"):
-        resume_sweep("cut", Place(tmp_path, show=False))
+    with pytest.raises(
+        UntrustedError, match=r"expected a sweep that you started on this machine.*--trust"
+    ):
+        resume_sweep("cut", ExecutionConfig(tmp_path, show=False))
     assert not Path("imported").exists()
 
 
@@ -69,7 +79,7 @@ def test_a_database_that_a_folder_names_is_not_opened(tmp_path: Path) -> None:
     folder = tmp_path / "cut"
     folder.mkdir()
     told = {"name": "cut", "storage": f"sqlite:///{tmp_path}/made.db", "signature": "0" * 64}
-    (folder / PLACE).write_text(json.dumps(told))
-    with pytest.raises(UntrustedError, match="expected a sweep that was begun here"):
-        resume_sweep("cut", Place(tmp_path, show=False))
+    (folder / SWEEP_FILE).write_text(json.dumps(told))
+    with pytest.raises(UntrustedError, match="expected a sweep that you started on this machine"):
+        resume_sweep("cut", ExecutionConfig(tmp_path, show=False))
     assert not (tmp_path / "made.db").exists()

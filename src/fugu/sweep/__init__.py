@@ -1,1 +1,1 @@
-"""Sweeps: many trainings that look for good settings, kept by Optuna. Needs `fugu-rl[sweep]`."""
+"""Hyperparameter sweeps, stored and searched by Optuna. Needs `fugu-rl[sweep]`."""

@@ -1,4 +1,4 @@
-"""What came of a sweep: a picture of the front, what mattered, and the best settings as a file."""
+"""The report of a sweep: its Pareto front, which settings mattered, and files to train with."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import optuna
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from fugu.core.config import Tree, merge
 from fugu.core.toml import dump_toml
 from fugu.core.writing import write_whole
-from fugu.sweep.conductor import counted
-from fugu.sweep.plan import Plan
-from fugu.sweep.showing import front_trials
-from fugu.sweep.space import nested
+from fugu.sweep.plan import SweepPlan
+from fugu.sweep.ranges import nest
+from fugu.sweep.recovery import without_retried
+from fugu.sweep.view import front_trials, trial_facts, trial_settings
 from fugu.track.picture import COLOURS
 from fugu.training.config import PRESETS
 
-ENOUGH = 4  # complete trials for importances to say something
+MIN_COMPLETE = 4  # complete trials that importances are computed from
 
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What came of a sweep.
+    """The results of a sweep.
 
     Attributes:
-        name: Of the sweep.
-        env: What was trained on.
-        complete: Trials that went to their end.
-        pruned: That were ended early.
-        failed: That crashed, diverged, were killed or gave no score.
-        best: The number of the trial with the best score; None if none was complete.
-        score: Of that trial.
-        cost: Of that trial.
-        front: Trials that no other beats in score and cost, cheapest first.
-        importances: Of each setting, for the score and for the cost; they sum up to 1.
-        folder: Where all of it is.
+        name: Name of the sweep.
+        env: The environment that was trained on.
+        complete: Number of trials that were trained to their end.
+        pruned: Number of trials that were stopped early.
+        failed: Number of trials that crashed, diverged, were killed or reported no score.
+        best: Number of the trial with the best score; None if no trial is complete.
+        score: Score of that trial.
+        cost: Cost of that trial.
+        front: The Pareto front: trials that no other trial beats in score and cost, cheapest first.
+        importances: Shares of each setting in the variance of the score, and of the cost.
+        folder: The folder with all of it.
     """
 
     name: str
@@ -58,11 +58,11 @@ class SweepReport:
     folder: str
 
 
-def write_report(plan: Plan, study: Study, folder: Path) -> SweepReport:
-    """Write `report.json`, `best.toml`, a file for each of the front, and `pareto.png`."""
-    trials = counted(study.get_trials(deepcopy=False))
-    front = front_trials(plan, trials)
-    best = front[-1] if front else None  # the costliest of the front has the best score
+def write_report(plan: SweepPlan, study: Study, folder: Path) -> SweepReport:
+    """Write `report.json`, `best.toml`, a file for each trial of the front, and `pareto.png`."""
+    trials = without_retried(study.get_trials(deepcopy=False))
+    front = front_trials(plan.search, trials)
+    best = front[-1] if front else None  # the most expensive of the front has the best score
     states = [trial.state for trial in trials]
     report = SweepReport(
         name=plan.name,
@@ -73,7 +73,7 @@ def write_report(plan: Plan, study: Study, folder: Path) -> SweepReport:
         best=best.number if best else None,
         score=best.values[0] if best else None,
         cost=best.values[1] if best else None,
-        front=[_facts(trial) for trial in front],
+        front=[trial_facts(trial) for trial in front],
         importances=importances(plan, study),
         folder=str(folder),
     )
@@ -88,59 +88,47 @@ def write_report(plan: Plan, study: Study, folder: Path) -> SweepReport:
     return report
 
 
-def best_settings(plan: Plan, trial: FrozenTrial) -> Tree:
-    """What `fugu train ENV --config` needs to train as a trial did."""
-    preset = PRESETS[plan.preset] if plan.preset else {}
-    settings = nested(json.loads(trial.user_attrs["settings"]))
-    tree = merge(preset, plan.given, settings)
-    tree.get("run", {}).pop("name", None)  # every run has its own
-    return tree
-
-
-def importances(plan: Plan, study: Study) -> dict[str, dict[str, float]]:
-    """How much each setting mattered, by PED-ANOVA; empty with too few trials to say."""
-    whole = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    names = {each.parameter: each.path for each in plan.space.ranges}
-    if len(whole) < ENOUGH or len(names) < 2:
+def importances(plan: SweepPlan, study: Study) -> dict[str, dict[str, float]]:
+    """Return the importance of each setting, by PED-ANOVA; empty with too few trials."""
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    paths = {each.parameter: each.path for each in plan.ranges}
+    if len(complete) < MIN_COMPLETE or len(paths) < 2:
         return {}
-    sign = -1.0 if plan.search.maximise else 1.0  # low values count as good there
+    sign = -1.0 if plan.search.maximize else 1.0  # the evaluator takes low values for good ones
     found = {}
     for index, weight, title in ((0, sign, "score"), (1, 1.0, "cost")):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            told = optuna.importance.get_param_importances(
+            shares = get_param_importances(
                 study,
-                evaluator=optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.25),
+                evaluator=PedAnovaImportanceEvaluator(target_quantile=0.25),
                 target=lambda trial, i=index, w=weight: w * trial.values[i],  # type: ignore[misc]
             )
-        found[title] = {names[name]: round(value, 4) for name, value in told.items()}
+        found[title] = {paths[name]: round(share, 4) for name, share in shares.items()}
     return found
 
 
-def draw_front(plan: Plan, trials: list[FrozenTrial], path: Path) -> None:
-    """Write a picture of all trials, with the front as a line."""
+def draw_front(plan: SweepPlan, trials: list[FrozenTrial], path: Path) -> None:
+    """Write a picture of all trials, with the Pareto front as a line."""
     figures: Any = importlib.import_module("matplotlib.figure")
     figure = figures.Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()
-    whole = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     pruned = [t for t in trials if t.state == TrialState.PRUNED and "cost" in t.user_attrs]
-    colours = [trial.number for trial in whole]
     if pruned:
-        points = [(t.user_attrs["cost"], t.user_attrs["score"]) for t in pruned]
+        points = [(trial.user_attrs["cost"], trial.user_attrs["score"]) for trial in pruned]
         axes.scatter(*zip(*points, strict=True), marker="x", color="#adb5bd", label="pruned")
-    if whole:
-        points = [(trial.values[1], trial.values[0]) for trial in whole]
-        dots = axes.scatter(
-            *zip(*points, strict=True), c=colours, cmap="viridis", s=28, label="complete"
-        )
+    if complete:
+        scores, costs = zip(*(trial.values for trial in complete), strict=True)
+        numbers = [trial.number for trial in complete]
+        dots = axes.scatter(costs, scores, c=numbers, cmap="viridis", s=28, label="complete")
         figure.colorbar(dots, ax=axes, label="trial")
-    front = front_trials(plan, trials)
-    if front:
-        costs, scores = [t.values[1] for t in front], [t.values[0] for t in front]
+        front = front_trials(plan.search, trials)
+        scores, costs = zip(*(trial.values for trial in front), strict=True)
         axes.step(costs, scores, where="post", color=COLOURS[1], lw=1.8, label="front", zorder=0)
-        for trial in front:
-            place = (trial.values[1], trial.values[0])
-            axes.annotate(str(trial.number), place, xytext=(4, 4), textcoords="offset points")
+        for trial, score, cost in zip(front, scores, costs, strict=True):
+            place = (4, 4)
+            axes.annotate(str(trial.number), (cost, score), place, textcoords="offset points")
     axes.set_xscale("log")
     axes.set_xlabel(plan.search.cost)
     axes.set_ylabel(plan.search.metric.replace("_", " "))
@@ -148,30 +136,21 @@ def draw_front(plan: Plan, trials: list[FrozenTrial], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e5e8eb", lw=0.8)
     axes.set_axisbelow(True)
-    if whole or pruned:
+    if complete or pruned:
         axes.legend(frameon=False)
     figure.savefig(path, dpi=140)
 
 
-def _facts(trial: FrozenTrial) -> dict[str, Any]:
-    settings = json.loads(trial.user_attrs["settings"])
-    score, cost = trial.values
-    run = trial.user_attrs.get("run")
-    return {
-        "trial": trial.number,
-        "score": score,
-        "cost": cost,
-        "settings": settings,
-        "run": run,
-    }
-
-
-def _write_settings(plan: Plan, trial: FrozenTrial, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write_settings(plan: SweepPlan, trial: FrozenTrial, path: Path) -> None:
+    """Write the settings with which `fugu train ENV --config` trains as a trial did."""
+    preset = PRESETS[plan.preset] if plan.preset else {}
+    tree: Tree = merge(preset, plan.given, nest(trial_settings(trial.user_attrs)))
+    tree.get("run", {}).pop("name", None)  # each run has its own
     score, cost = trial.values
     head = (
         f"# Trial {trial.number} of the sweep {plan.name}: {plan.search.metric} {score:.6g}, "
         f"{plan.search.cost} {cost:.6g}.\n"
         f"# fugu train {plan.env} --config {path.name}\n"
     )
-    write_whole(path, head + dump_toml(best_settings(plan, trial)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, head + dump_toml(tree))

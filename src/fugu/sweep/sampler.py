@@ -1,71 +1,51 @@
-"""Samplers: who says which settings to try next. The cost-aware one is written here.
-
-It is in the spirit of CARBS (Fetterman et al., 2023) and PufferLib's Protein: one model of the
-score and one of the logarithm of the cost, candidates around the front of what was tried, and a
-cost to aim at that changes from trial to trial, so that the whole front is improved and most trials
-are cheap.
-"""
+"""Samplers: who proposes the settings of the next trial."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from scipy.special import ndtr
 
-from fugu.core.errors import MissingExtraError
-from fugu.sweep.cube import Cube
-from fugu.sweep.gaussian_process import GaussianProcess
-from fugu.sweep.pareto import best_within, pareto_front
+from fugu.sweep.surrogate import GaussianProcess, UnitCube
 
 Floats = NDArray[np.float64]
 SamplerName = Literal["cost", "tpe", "gp", "random"]
+INTERRUPTED = "cut_off"  # attribute of trials that failed for reasons other than their settings
 CANDIDATES = 2048
 GOLDEN = (5**0.5 - 1) / 2
-CUT_OFF = "cut_off"  # the attribute of trials that failed through no fault of their settings
-MOST = 500  # trials that the models learn from: the newest, and the front
-
-
-@dataclass(frozen=True)
-class Observations:
-    """What trials came to, as the models see it.
-
-    Attributes:
-        points: Where, in the unit cube. [trials, columns]
-        scores: More is better; failed trials have the worst. [trials]
-        log_costs: Logarithms; NaN for failed trials, which have none. [trials]
-        complete: Whether the trial went to its end. [trials]
-    """
-
-    points: Floats
-    scores: Floats
-    log_costs: Floats
-    complete: NDArray[np.bool_]
+MAX_TRIALS = 400  # the newest trials that the models are fitted to, beside the Pareto front
 
 
 class CostAwareSampler(BaseSampler):
-    """Maximises scores at all costs up to the highest that was seen.
+    """Maximizes the score at every cost up to the highest so far.
 
-    The study has two objectives: a score, and a cost to be minimised. Trials that were pruned or
-    failed count too, if their user attributes `score`, `cost` and `share` (of the training that was
-    done) tell of them.
+    In the spirit of CARBS (Fetterman et al., 2023) and PufferLib's Protein. After some trials that
+    fill the space evenly, one Gaussian process models the score and another the log of the cost. Of
+    random candidates, most of them near the Pareto front, it proposes the one with the greatest
+    expected improvement over the best score at its own cost, near a target cost that changes from
+    trial to trial. So the whole front improves, and most trials are cheap.
+
+    The study has two objectives: the score, and the cost, which is minimized. Trials that failed
+    count with the worst score, trials that were pruned with what they had reached, as their user
+    attributes `score`, `cost` and `share` (of the training, 0 to 1) say, and trials that still run
+    with the score that is expected of them.
 
     Args:
-        space: What to draw from.
-        seed: Of its chance. A trial's chance hangs on the seed and its number only, so that a sweep
-            that is resumed goes on as it would have.
-        startup: Trials that fill the space evenly before models choose.
-        max_cost: Candidates that seem to cost more are left out.
+        space: Distributions of the parameters.
+        seed: A proposal depends on this, on the trial's number and on the trials before it only, so
+            a resumed sweep proposes what it would have proposed.
+        startup: Number of trials that fill the space evenly.
+        max_cost: Candidates that are expected to cost more are not proposed.
     """
 
     def __init__(
@@ -75,14 +55,14 @@ class CostAwareSampler(BaseSampler):
         startup: int = 8,
         max_cost: float | None = None,
     ) -> None:
-        self._cube, self._seed = Cube(space), seed
+        self._cube, self._seed = UnitCube(dict(sorted(space.items()))), seed
         self._startup, self._max_cost = startup, max_cost
         self._random = RandomSampler(seed=seed % 2**32)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """All of it."""
+        """Return the whole space."""
         return self._cube.space
 
     def sample_independent(
@@ -92,74 +72,75 @@ class CostAwareSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """At random, for parameters that the space does not have."""
+        """Return a random value, for a parameter that is not in the space."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The parameters of the next trial."""
-        trials = study.get_trials(deepcopy=False)
+        """Return the parameters of the next trial."""
         names = self._cube.space.keys()
-        known = [each for each in trials if names <= each.params.keys()]
-        seen = self._observe(study, known)
-        random = np.random.default_rng([self._seed, trial.number])
-        if seen.complete.sum() < max(2, self._startup):
+        trials = [
+            each
+            for each in study.get_trials(deepcopy=False)
+            if names <= each.params.keys() and each.number != trial.number
+        ]
+        complete = [each for each in trials if each.state == TrialState.COMPLETE]
+        if len(complete) < max(2, self._startup):
             shift = np.random.default_rng(self._seed).random(self._cube.size)
             return self._cube.decode(self._cube.spread(trial.number, shift))
-        pending = [
-            self._cube.encode(each.params)
-            for each in known
-            if each.state == TrialState.RUNNING and each.number != trial.number
-        ]
-        point = self._choose(seen, np.reshape(pending, (-1, self._cube.size)), trial.number, random)
-        return self._cube.decode(point)
-
-    def _observe(self, study: Study, trials: Sequence[FrozenTrial]) -> Observations:
+        recent = {each.number for each in (*trials[-MAX_TRIALS:], *study.best_trials)}
+        trials = [each for each in trials if each.number in recent]
         sign = 1.0 if study.directions[0] == StudyDirection.MAXIMIZE else -1.0
-        rows: list[tuple[Floats, float, float, bool]] = []
-        for each in trials:
-            score, cost = outcome(each)
-            complete = each.state == TrialState.COMPLETE
-            if each.state.is_finished() and not each.user_attrs.get(CUT_OFF):
-                rows.append((self._cube.encode(each.params), sign * score, cost, complete))
-        rows = _most_telling(rows)
-        points = np.reshape([row[0] for row in rows], (-1, self._cube.size))
-        scores, costs = (np.array([row[i] for row in rows], np.float64) for i in (1, 2))
-        finite = scores[np.isfinite(scores)]
-        scores = np.where(np.isfinite(scores), scores, finite.min() if len(finite) else 0.0)
-        costs = np.where(np.isfinite(costs) & (costs > 0), costs, np.nan)
-        return Observations(points, scores, np.log(costs), np.array([row[3] for row in rows], bool))
+        return self._cube.decode(self._propose(trials, sign, trial.number))
 
-    def _choose(
-        self, seen: Observations, pending: Floats, number: int, random: np.random.Generator
-    ) -> Floats:
-        """The candidate that promises most above the front, near the cost to aim at."""
-        priced = np.isfinite(seen.log_costs)
-        score_model = GaussianProcess(seen.points, seen.scores)
-        cost_model = GaussianProcess(seen.points[priced], seen.log_costs[priced])
-        score_model.believe(pending)
-        scores, log_costs = seen.scores[seen.complete], seen.log_costs[seen.complete]
+    def _propose(self, trials: Sequence[FrozenTrial], sign: float, number: int) -> Floats:
+        """Return the candidate of the greatest expected improvement near the target cost."""
+        random = np.random.default_rng([self._seed, number])
+        points = {each.number: self._cube.encode(each.params) for each in trials}
+        complete = [each for each in trials if each.state == TrialState.COMPLETE]
+        scores = sign * np.array([each.values[0] for each in complete])
+        log_costs = np.array([_log_cost(each.values[1]) for each in complete])
         front = pareto_front(scores, log_costs)
-        candidates = self._candidates(seen.points[seen.complete][front], random)
+        centers = np.array([points[complete[i].number] for i in front])
+        near = centers[random.integers(len(centers), size=CANDIDATES * 3 // 4)]
+        anywhere = self._cube.sample(CANDIDATES // 4, random)
+        candidates = np.concatenate([self._cube.sample_near(near, random), anywhere])
+        score_model, cost_model = _fit_models(trials, points, sign)
         mean, deviation = score_model.predict(candidates)
         log_cost = cost_model.predict(candidates)[0]
-        gain = expected_gain(mean, deviation, best_within(scores, log_costs, log_cost))
+        gain = expected_improvement(mean, deviation, best_within(scores, log_costs, log_cost))
         low, high = log_costs.min(), log_costs.max()
-        place = (log_cost - low) / max(high - low, 0.1)  # 0: as cheap as the cheapest so far
-        target = (number * GOLDEN) % 1.0  # all costs in turn, evenly
-        aim = np.exp(-0.5 * ((place - target) / 0.2) ** 2)
+        target = (number * GOLDEN) % 1.0  # a sequence that covers [0, 1) evenly
+        distance = (log_cost - low) / max(high - low, 0.1) - target
+        weight = np.exp(-0.5 * (distance / 0.2) ** 2)
         if self._max_cost is not None:
-            aim = np.where(log_cost <= math.log(self._max_cost), aim, 0.0)
-        worth = gain * aim
-        chosen: Floats = candidates[int(worth.argmax() if worth.any() else deviation.argmax())]
+            weight = np.where(log_cost <= math.log(self._max_cost), weight, 0.0)
+        value = gain * weight
+        chosen: Floats = candidates[int(value.argmax() if value.any() else deviation.argmax())]
         return chosen
 
-    def _candidates(self, front: Floats, random: np.random.Generator) -> Floats:
-        """Three quarters around the front, the rest anywhere."""
-        near = front[random.integers(len(front), size=CANDIDATES * 3 // 4)]
-        anywhere = self._cube.uniform(CANDIDATES // 4, random)
-        return np.concatenate([self._cube.nearby(near, random), anywhere])
+
+def _fit_models(
+    trials: Sequence[FrozenTrial], points: Mapping[int, Floats], sign: float
+) -> tuple[GaussianProcess, GaussianProcess]:
+    """Return models of the score, where more is better, and of the log cost."""
+    results = {each.number: result for each in trials if (result := outcome(each)) is not None}
+    failed = [
+        each.number
+        for each in trials
+        if each.state in (TrialState.FAIL, TrialState.PRUNED)
+        and each.number not in results
+        and not each.user_attrs.get(INTERRUPTED)
+    ]
+    running = [each.number for each in trials if each.state == TrialState.RUNNING]
+    scores = [sign * score for score, _ in results.values()]
+    inputs = np.array([points[number] for number in (*results, *failed)])
+    score_model = GaussianProcess(inputs, np.array(scores + [min(scores)] * len(failed)))
+    if running:
+        score_model.condition(np.array([points[number] for number in running]))
+    log_costs = np.array([_log_cost(cost) for _, cost in results.values()])
+    return score_model, GaussianProcess(inputs[: len(results)], log_costs)
 
 
 def make_sampler(
@@ -169,59 +150,69 @@ def make_sampler(
     *,
     max_cost: float | None = None,
 ) -> BaseSampler:
-    """The sampler of that name. Optuna's own are seeded anew by each process that goes on."""
+    """Return the sampler of that name.
+
+    Optuna's own samplers draw new random numbers in each process that continues a sweep.
+    """
     if name == "cost":
-        _need_scipy()
         return CostAwareSampler(space, seed, max_cost=max_cost)
     seed = seed % 2**32
     if name == "random":
         return RandomSampler(seed=seed)
     if name == "gp":
-        _need_scipy()
         return GPSampler(seed=seed)
-    with warnings.catch_warnings():  # multivariate is marked as experimental
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
         return TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
 
-def expected_gain(mean: Floats, deviation: Floats, above: Floats) -> Floats:
-    """How far a normal variable is expected to lie above a level; below it counts as nothing.
+def outcome(trial: FrozenTrial) -> tuple[float, float] | None:
+    """Return the score of a trial, and the cost of all of its training; None if it has none."""
+    if trial.state == TrialState.COMPLETE:
+        return trial.values[0], trial.values[1]
+    facts = trial.user_attrs
+    if trial.state != TrialState.PRUNED or "score" not in facts or "cost" not in facts:
+        return None
+    share = min(max(float(facts.get("share", 1.0)), 1e-3), 1.0)
+    return float(facts["score"]), float(facts["cost"]) / share
 
-    >>> expected_gain(np.array([2.0]), np.array([1e-9]), np.array([0.5])).round(6).tolist()
+
+def pareto_front(scores: Floats, costs: Floats) -> NDArray[np.intp]:
+    """Return the indices of entries that no other beats in both, cheapest first.
+
+    >>> pareto_front(np.array([1.0, 3.0, 2.0]), np.array([1.0, 2.0, 3.0])).tolist()
+    [0, 1]
+    """
+    order = np.lexsort((-scores, costs))
+    best = np.maximum.accumulate(np.concatenate([[-np.inf], scores[order]]))[:-1]
+    front: NDArray[np.intp] = order[scores[order] > best]
+    return front
+
+
+def best_within(scores: Floats, costs: Floats, limits: Floats) -> Floats:
+    """Return the best score at no more than each limit of cost; the worst of all if there is none.
+
+    >>> best_within(np.array([1.0, 2.0]), np.array([1.0, 3.0]), np.array([0.0, 2.0, 9.0])).tolist()
+    [1.0, 1.0, 2.0]
+    """
+    front = pareto_front(scores, costs)
+    found = np.searchsorted(costs[front], limits, side="right")
+    best: Floats = np.concatenate([[scores.min()], scores[front]])[found]
+    return best
+
+
+def expected_improvement(mean: Floats, deviation: Floats, best: Floats) -> Floats:
+    """Return the expected improvement of normal variables over the best value.
+
+    >>> expected_improvement(np.array([2.0]), np.array([1e-9]), np.array([0.5])).round(6).tolist()
     [1.5]
     """
-    special: Any = importlib.import_module("scipy.special")
-    gap = mean - above
+    gap = mean - best
     ratio = gap / deviation
     density = np.exp(-0.5 * ratio**2) / math.sqrt(2 * math.pi)
-    gain: Floats = gap * special.ndtr(ratio) + deviation * density
+    gain: Floats = gap * ndtr(ratio) + deviation * density
     return np.maximum(gain, 0.0)
 
 
-def outcome(trial: FrozenTrial) -> tuple[float, float]:
-    """The score of a trial, and what it cost or would have cost in full; NaN if it has none."""
-    if trial.state == TrialState.COMPLETE:
-        return trial.values[0], trial.values[1]
-    told = trial.user_attrs
-    if trial.state != TrialState.PRUNED or "score" not in told or "cost" not in told:
-        return math.nan, math.nan
-    share = min(max(float(told.get("share", 1.0)), 1e-3), 1.0)
-    return float(told["score"]), float(told["cost"]) / share
-
-
-def _most_telling(
-    rows: list[tuple[Floats, float, float, bool]],
-) -> list[tuple[Floats, float, float, bool]]:
-    """All, if they are not too many; else the front and the newest."""
-    if len(rows) <= MOST:
-        return rows
-    whole = [i for i, row in enumerate(rows) if row[3]]
-    front = pareto_front([rows[i][1] for i in whole], [rows[i][2] for i in whole])
-    kept = {whole[i] for i in front[-MOST // 2 :]}
-    newest = [i for i in reversed(range(len(rows))) if i not in kept][: MOST - len(kept)]
-    return [rows[i] for i in sorted(kept.union(newest))]
-
-
-def _need_scipy() -> None:
-    if importlib.util.find_spec("scipy") is None:
-        raise MissingExtraError("scipy", "sweep")
+def _log_cost(cost: float) -> float:
+    return math.log(max(cost, 1e-3))  # seconds are rounded to thousandths

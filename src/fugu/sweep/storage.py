@@ -1,62 +1,47 @@
-"""Where a sweep is kept: Optuna's journal in its folder, or any database that Optuna takes."""
+"""Where sweeps are stored: a folder each, with Optuna's journal or the URL of a database."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.storages.journal._file import get_lock_file
 from optuna.study import Study, StudyDirection
 
 from fugu.core.errors import UsageError
-from fugu.core.writing import tells_full_disk
+from fugu.core.writing import tells_full_disk, write_whole
 from fugu.envs.untrusted import UntrustedError
 from fugu.store.signing import Kind, is_signed, sign
-from fugu.sweep.plan import Plan
+from fugu.sweep.plan import SweepPlan
 
 JOURNAL = "journal.log"
-PLAN = "fugu_plan"  # the attribute of a study that holds what the sweep is
-SIGNATURES = "fugu_signatures"  # of the plan, by the users who began or trusted the sweep
+SWEEP_FILE = "sweep.json"  # in a sweep's folder: its name, and the URL of its database
+PLAN = "fugu_plan"  # attribute of the study: the plan as JSON
+SIGNATURES = "fugu_signatures"  # attribute of the study: signatures of the plan, by its users
 
 
-def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
-    """The storage of a sweep: the database of the URL, or the journal in the folder."""
-    if url is None:
-        # An absolute path: where the lock points to must exist, from anywhere.
-        path = str((folder / JOURNAL).resolve())
-        lock = JournalFileOpenLock(path)
-        mend_journal(Path(path), lock)
-        return JournalStorage(Journal(path, lock_obj=lock))
-    try:
-        return RDBStorage(url)
-    except Exception as error:  # of whatever driver the URL names
-        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(
-            f"storage: given {url!r}, which cannot be opened ({line}); allowed: a URL that Optuna "
-            "takes, such as sqlite:///sweep.db or postgresql://user@host/name."
-        ) from None
+class SweepJournal(JournalFileBackend):
+    """Optuna's journal, which also survives full disks and processes killed while they write."""
 
-
-def full_disk_advice(folder: Path) -> str:
-    """How to go on with the sweep of a folder."""
-    return f"All that came of trials is safe. Free some space, then: fugu sweep --resume {folder}"
-
-
-class Journal(JournalFileBackend):
-    """Optuna's journal on disks that may be full."""
+    def __init__(self, path: Path) -> None:
+        self._path, self._mutex = path, JournalFileOpenLock(str(path))
+        super().__init__(str(path), lock_obj=self._mutex)
+        with self._locked(), path.open("rb+") as file:  # Optuna cannot read past a partial line
+            file.truncate(file.read().rfind(b"\n") + 1)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append lines; a half that there was no room for is cut off: others may follow."""
+        """Append lines, or none of them if the disk is full, so that others can append later."""
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
-        folder = Path(self._file_path).parent
-        with tells_full_disk(lambda: full_disk_advice(folder)), get_lock_file(self._lock):
-            handle = os.open(self._file_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        with tells_full_disk(lambda: full_disk_advice(self._path.parent)), self._locked():
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             size = os.fstat(handle).st_size
             try:
                 while lines:
@@ -68,61 +53,67 @@ class Journal(JournalFileBackend):
             finally:
                 os.close(handle)
 
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._mutex.acquire()
+        try:
+            yield
+        finally:
+            self._mutex.release()
 
-def mend_journal(path: Path, lock: JournalFileOpenLock) -> bool:
-    """Cut off a last line without its end, which a process that was killed left; True if so.
 
-    Optuna would append to it, and could read nothing of the journal from then on.
-    """
-    if not path.exists():
-        return False
-    lock.acquire()
+def full_disk_advice(folder: Path) -> str:
+    """Return how to continue the sweep of a folder once the disk has space."""
+    return f"All results of trials are safe. Free some space, then: fugu sweep --resume {folder}"
+
+
+def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
+    """Open the database of the URL, or the journal in the sweep's folder."""
+    if url is None:
+        return JournalStorage(SweepJournal((folder / JOURNAL).resolve()))
     try:
-        with path.open("rb+") as file:
-            text = file.read()
-            whole = text.rfind(b"\n") + 1
-            file.truncate(whole)
-            return whole < len(text)
-    finally:
-        lock.release()
+        return RDBStorage(url)
+    except Exception as error:  # of any driver that the URL names
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(
+            "storage: expected a URL that Optuna can open, such as sqlite:///sweep.db or "
+            f"postgresql://user@host/name; got {url!r} ({reason})."
+        ) from None
 
 
-def create_study(storage: BaseStorage, plan: Plan) -> Study:
-    """A new study that holds the plan.
+def create_study(storage: BaseStorage, plan: SweepPlan) -> Study:
+    """Create a study that holds the plan.
 
     Raises:
-        UsageError: There is one of that name.
+        UsageError: The storage has a study of that name.
     """
-    up, down = StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE
+    score = StudyDirection.MAXIMIZE if plan.search.maximize else StudyDirection.MINIMIZE
     try:
         study = optuna.create_study(
             study_name=plan.name,
             storage=storage,
-            directions=[up if plan.search.maximise else down, down],
+            directions=[score, StudyDirection.MINIMIZE],
         )
     except optuna.exceptions.DuplicatedStudyError:
-        raise UsageError(
-            f"name: given {plan.name!r}, which is taken; allowed: a new name, or "
-            f"fugu sweep --resume {plan.name}."
-        ) from None
-    with warnings.catch_warnings():  # marked as experimental
-        warnings.simplefilter("ignore")
+        raise UsageError(name_taken(plan.name, "the storage")) from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names([plan.search.metric, plan.search.cost])
     study.set_user_attr(PLAN, plan.to_json())
     _sign(study)
     return study
 
 
-def load_study(storage: BaseStorage, name: str, *, trust: bool = False) -> tuple[Study, Plan]:
-    """The study of that name, and its plan.
+def load_study(storage: BaseStorage, name: str, *, trust: bool = False) -> tuple[Study, SweepPlan]:
+    """Load a study and its plan.
 
     Args:
-        storage: Where it is kept.
-        name: Of the study.
-        trust: Take the plan from now on, whoever wrote it: trials run what its settings name.
+        storage: The storage of the study.
+        name: Name of the study.
+        trust: Sign the plan, whoever wrote it: trials run what its settings name.
 
     Raises:
-        UsageError: There is none, or it is no sweep of ours.
+        UsageError: There is no such study, or it is not one of `fugu sweep`.
         UntrustedError: Somebody else wrote the plan.
     """
     try:
@@ -130,18 +121,18 @@ def load_study(storage: BaseStorage, name: str, *, trust: bool = False) -> tuple
     except KeyError:
         names = ", ".join(optuna.get_all_study_names(storage)) or "none"
         raise UsageError(
-            f"resume: given {name!r}, which the storage does not have; allowed: {names}."
+            f"resume: expected a study of the storage ({names}); got {name!r}."
         ) from None
     if PLAN not in study.user_attrs:
         raise UsageError(
-            f"resume: given {name!r}, a study that fugu sweep did not begin, or that was killed "
-            "before it had; allowed: one that it did. Begin a new one by another name."
+            f"resume: expected a study that fugu sweep started; got {name!r}, which has no plan: "
+            "fugu sweep did not start it, or was killed too early. Start a sweep of another name."
         )
     if trust:
         _sign(study)
     else:
         check_signed(name, "sweep", study.user_attrs[PLAN], study.user_attrs.get(SIGNATURES))
-    return study, Plan.from_json(study.user_attrs[PLAN])
+    return study, SweepPlan.from_json(study.user_attrs[PLAN])
 
 
 def check_signed(name: str, kind: Kind, content: str, signatures: object) -> None:
@@ -149,16 +140,81 @@ def check_signed(name: str, kind: Kind, content: str, signatures: object) -> Non
     given = signatures if isinstance(signatures, list) else []
     if not any(is_signed(kind, content.encode(), each) for each in given):
         raise UntrustedError(
-            f"resume: expected a sweep that was begun here; got {name!r}, which somebody else, or "
-            "you on another machine, may have begun. Its trials run what its settings name. If "
-            "you know who began it, trust it once: fugu sweep --resume NAME --trust."
+            f"resume: expected a sweep that you started on this machine; got {name!r}, which "
+            "somebody else may have started. Its trials run what its settings name. If you know "
+            "who started it, trust it once: fugu sweep --resume NAME --trust."
         )
 
 
 def _sign(study: Study) -> None:
-    """Add this user's signature to those of the plan."""
+    """Add this user's signature of the plan."""
     own = sign("sweep", study.user_attrs[PLAN].encode())
     others = study.user_attrs.get(SIGNATURES)
     known = others if isinstance(others, list) else []
     if own is not None and own not in known:
         study.set_user_attr(SIGNATURES, [*known, own])
+
+
+# ------------------------------------------------------------------ folders of sweeps
+
+
+def name_taken(name: str, place: str) -> str:
+    """Return the message for a name that another sweep has."""
+    return (
+        f"name: expected a name that no sweep in {place} has; got {name!r}. Continue that sweep "
+        f"with: fugu sweep --resume {name}."
+    )
+
+
+def find_sweep(given: str, root: Path, url: str | None) -> tuple[Path, str]:
+    """Return the folder and the name of a sweep; the folder may not exist if there is a URL.
+
+    Args:
+        given: The name of the sweep, its folder, or "latest".
+        root: The folder of sweeps.
+        url: The URL of its database, if one was given.
+    """
+    folders = sorted(
+        (path.parent for path in root.glob(f"*/{SWEEP_FILE}")),
+        key=lambda folder: (folder / SWEEP_FILE).stat().st_mtime,
+    )
+    if given == "latest":
+        if not folders:
+            raise UsageError(
+                f"resume: {str(root)!r} holds no sweeps. Start one, or name their folder by --root."
+            )
+        return folders[-1], folders[-1].name
+    folder = Path(given) if (Path(given) / SWEEP_FILE).is_file() else root / given
+    if not (folder / SWEEP_FILE).is_file() and url is None:
+        names = ", ".join(each.name for each in folders) or "none there"
+        raise UsageError(
+            f"resume: expected a sweep in {str(root)!r} ({names}); got {given!r}. A sweep of "
+            "another machine needs --storage URL."
+        )
+    return folder, str(_read_sweep_file(folder).get("name", Path(given).name))
+
+
+def write_sweep_file(folder: Path, name: str, url: str | None) -> None:
+    """Write the sweep's file if it has none; a URL with a password is left out."""
+    path = folder / SWEEP_FILE
+    if path.exists():
+        return
+    stored = url if url is None or not re.search(r"://[^/@]*:[^/@]*@", url) else None
+    signature = None if stored is None else sign("storage", stored.encode())
+    facts = {"name": name, "storage": stored, "signature": signature}
+    write_whole(path, json.dumps(facts) + "\n")
+
+
+def stored_url(folder: Path, trust: bool) -> str | None:
+    """Return the URL of a sweep's database, unless somebody else wrote it there."""
+    facts = _read_sweep_file(folder)
+    url = facts.get("storage")
+    if url is not None and not trust:
+        check_signed(folder.name, "storage", str(url), [facts.get("signature")])
+    return url
+
+
+def _read_sweep_file(folder: Path) -> dict[str, Any]:
+    path = folder / SWEEP_FILE
+    facts: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return facts

@@ -1,8 +1,10 @@
-"""Trials that run: each a process of its own, looked at from outside."""
+"""Running trials: each is a process of its own, on this machine or on a node of a Ray cluster."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import json
 import os
 import re
@@ -15,22 +17,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fugu.core.config import Tree
-from fugu.sweep.curves import Tail
+from fugu.core.errors import MissingExtraError, UsageError
+from fugu.sweep.curves import MetricsTail
 from fugu.track.jsonl import read_metrics
 
-NO_ROOM = 74  # the exit status of a trial whose disk is full
+DISK_FULL = 74  # exit code of a trial whose disk is full
 
 
 @dataclass(frozen=True)
 class TrialTask:
-    """What a trial's process is told.
+    """What a trial's process is to do.
 
     Attributes:
-        settings: Of the training, all of them.
-        run: The folder of its run.
-        log: The file for what it prints.
-        resume: Whether to go on with the run that is there.
-        environment: Variables beside the process's own.
+        settings: All settings of the training.
+        run: Run folder.
+        log: File for the output of the process.
+        resume: Whether to resume the run instead of starting it.
+        environment: Additional environment variables.
     """
 
     settings: Tree
@@ -41,89 +44,84 @@ class TrialTask:
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a trial stands.
+class TrialProgress:
+    """What a poll of a trial returns.
 
     Attributes:
-        rows: Lines of metrics that are new; all of them once it has ended.
-        status: None while it runs; then 0 if it went to its end, -N if signal N ended it.
+        rows: New rows of metrics; all of them once the trial has ended.
+        exit_code: None while it runs; 0 if it completed, -N if signal N ended it.
         reason: Why it failed, in one line.
-        lost: Whether where it ran is gone, which is not its fault.
+        node_lost: Whether its node was lost, which says nothing about its settings.
     """
 
     rows: list[dict[str, Any]]
-    status: int | None = None
+    exit_code: int | None = None
     reason: str = ""
-    lost: bool = False
+    node_lost: bool = False
 
 
-class RunningTrial(Protocol):
+class TrialProcess(Protocol):
     """A trial that runs somewhere."""
 
-    def look(self) -> Look:
-        """How it stands; never waits."""
-        raise NotImplementedError("look() -> Look")
+    def poll(self) -> TrialProgress:
+        """Return its progress without waiting."""
+        raise NotImplementedError("poll() -> TrialProgress")
 
     def stop(self) -> None:
-        """Ask it to end after the update under way."""
+        """Ask it to save a checkpoint and end after the current update."""
         raise NotImplementedError("stop() -> None")
 
-    def end(self) -> None:
-        """End it now, and all that it began."""
-        raise NotImplementedError("end() -> None")
+    def kill(self) -> None:
+        """Kill it and all of its workers."""
+        raise NotImplementedError("kill() -> None")
 
 
-Launcher = Callable[[TrialTask], RunningTrial]
+Launcher = Callable[[TrialTask], TrialProcess]
 
 
 class LocalTrial:
     """A trial in a process of this machine."""
 
     def __init__(self, task: TrialTask) -> None:
-        self._log, self._ended = Path(task.log), False
+        self._log, self._is_reaped = Path(task.log), False
         self._metrics = Path(task.run) / "metrics.jsonl"
-        self._tail = Tail(self._metrics)
+        self._tail = MetricsTail(self._metrics)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fugu.sweep.child"],
+                [sys.executable, "-m", "fugu.sweep.trial_process"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # it ends with all its workers, and not by our Ctrl-C
+                start_new_session=True,  # so that Ctrl-C spares it, and `kill` gets its workers
                 env={**os.environ, **task.environment},
             )
-        told = {"settings": task.settings, "resume": task.run if task.resume else ""}
+        message = {"settings": task.settings, "resume": task.run if task.resume else ""}
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died at once, as `look` will say
-            self._process.stdin.write(json.dumps(told, default=str).encode() + b"\n")
+        with contextlib.suppress(BrokenPipeError):  # it died at once, as `poll` will report
+            self._process.stdin.write(json.dumps(message, default=str).encode() + b"\n")
             self._process.stdin.flush()
 
-    @property
-    def process(self) -> int:
-        """Its number."""
-        return self._process.pid
-
-    def look(self) -> Look:
-        """How it stands."""
-        status = self._process.poll()
-        if status is None:
-            return Look(self._tail.read())
-        self.end()  # workers that it may have left
-        signalled = status - 128 if 128 < status < 160 else 0  # it noticed the signal itself
-        status = -signalled if signalled else status
-        return Look(list(read_metrics(self._metrics)), status, self._reason(status))
+    def poll(self) -> TrialProgress:
+        """Return its progress without waiting."""
+        code = self._process.poll()
+        if code is None:
+            return TrialProgress(self._tail.read())
+        self.kill()  # workers that it may have left behind
+        if 128 < code < 160:  # it handled the signal
+            code = 128 - code
+        return TrialProgress(list(read_metrics(self._metrics)), code, self._reason(code))
 
     def stop(self) -> None:
-        """Ask it to end after the update under way."""
+        """Ask it to save a checkpoint and end after the current update."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
-    def end(self) -> None:
-        """End its whole group of processes now."""
-        if self._ended:
+    def kill(self) -> None:
+        """Kill its process group."""
+        if self._is_reaped:
             return
-        self._ended = True
+        self._is_reaped = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(timeout=60)
@@ -131,20 +129,78 @@ class LocalTrial:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
 
-    def _reason(self, status: int) -> str:
-        if not status:
-            return ""
-        if status < 0:
-            return f"ended by {signal.Signals(-status).name}"
-        return telling_line(self._log.read_text(errors="replace")) or f"ended with {status}"
+    def _reason(self, code: int) -> str:
+        if code < 0:
+            return f"ended by {signal.Signals(-code).name}"
+        line = error_line(self._log.read_text(errors="replace")) if code else ""
+        return line or (f"exit code {code}" if code else "")
 
 
-def telling_line(text: str) -> str:
-    r"""The line of what a process printed that says why it failed: what was raised, or the last.
+def error_line(text: str) -> str:
+    r"""Return the line of a log that says why the process failed: the last error, or the last line.
 
-    >>> telling_line("begins\nfugu: a fault:\nValueError: too deep\nin step 3\n")
+    >>> error_line("starting\nfugu: a fault:\nValueError: too deep\nin step 3\n")
     'ValueError: too deep'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [line for line in lines if re.match(r"(fugu:|[\w.]+(Error|Exception)\b)", line)]
-    return (raised or lines or [""])[-1]
+    errors = [line for line in lines if re.match(r"(fugu:|[\w.]+(Error|Exception)\b)", line)]
+    return (errors or lines or [""])[-1]
+
+
+class RayTrial:
+    """A trial in a process of some node, which a Ray actor holds."""
+
+    def __init__(self, ray: Any, actor: Any, task: TrialTask) -> None:
+        self._ray, self._actor = ray, actor.remote(task)
+        self._answer: Any = self._actor.poll.remote()
+        self._last: TrialProgress | None = None
+
+    def poll(self) -> TrialProgress:
+        """Return its progress without waiting; empty while it waits for a node."""
+        if self._last is not None:
+            return self._last
+        ready, _ = self._ray.wait([self._answer], timeout=0)
+        if not ready:
+            return TrialProgress([])
+        try:
+            progress: TrialProgress = self._ray.get(self._answer)
+        except self._ray.exceptions.RayError as error:
+            reason = f"its node was lost: {str(error).strip().splitlines()[0]}"
+            progress = TrialProgress([], -signal.SIGKILL, reason, node_lost=True)
+        if progress.exit_code is None:
+            self._answer = self._actor.poll.remote()
+        else:
+            self._last = progress
+            self.kill()
+        return progress
+
+    def stop(self) -> None:
+        """Ask it to save a checkpoint and end after the current update."""
+        self._actor.stop.remote()
+
+    def kill(self) -> None:
+        """Kill the actor, and its process with it."""
+        with contextlib.suppress(Exception):  # the node may be gone already
+            self._ray.kill(self._actor)
+
+
+def ray_launcher(address: str | None = None, cpus: float = 1.0) -> Launcher:
+    """Connect to a Ray cluster and return what starts trials there.
+
+    Args:
+        address: Address of the cluster; "auto": the one that this machine belongs to; "local": a
+            new one on this machine. None: RAY_ADDRESS, else "auto", else "local".
+        cpus: Number of CPUs that each trial requests.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise MissingExtraError("ray", "ray")
+    ray: Any = importlib.import_module("ray")
+    try:
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+    except ConnectionError as error:
+        raise UsageError(
+            f"ray-address: expected the address of a running Ray cluster; got {address!r} "
+            f"({error}). Start one with: ray start --head."
+        ) from None
+    actor = ray.remote(num_cpus=cpus, max_restarts=0)(LocalTrial)
+    return lambda task: RayTrial(ray, actor, task)

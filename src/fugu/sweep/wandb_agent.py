@@ -1,4 +1,4 @@
-"""Sweeps whose search is done by Weights & Biases: this machine is an agent of theirs."""
+"""Sweeps that Weights & Biases searches: this process is an agent that runs its trials."""
 
 from __future__ import annotations
 
@@ -13,109 +13,99 @@ from typing import Any
 from fugu.core.config import to_tree
 from fugu.core.errors import FuguError, MissingExtraError
 from fugu.sweep.curves import TrialCurve
-from fugu.sweep.plan import Plan
+from fugu.sweep.plan import SweepPlan
 from fugu.sweep.ranges import Range
-from fugu.sweep.trials import Launcher, LocalTrial, TrialTask
+from fugu.sweep.trials import LocalTrial, TrialProcess, TrialTask
 
 POLL_SECONDS = 0.5
-RESERVED = ("step",)
 
 
-def run_agent(plan: Plan, folder: Path, *, project: str = "fugu", sweep: str | None = None) -> str:
-    """Begin a sweep there, or join one, and run its trials here; gives the sweep's id.
+def run_agent(
+    plan: SweepPlan, folder: Path, *, project: str = "fugu", sweep: str | None = None
+) -> str:
+    """Create a sweep of Weights & Biases, or join one, and run trials; return the sweep's id.
 
     Args:
         plan: What is trained and varied; of the search, the sampler, the trials and the metric.
-        folder: Where the runs go.
+        folder: The folder of the runs.
         project: The project of Weights & Biases.
-        sweep: The id of one that was begun; a new one if not given.
+        sweep: The id of the sweep to join; None: create one.
     """
     if importlib.util.find_spec("wandb") is None:
         raise MissingExtraError("wandb", "wandb")
     wandb: Any = importlib.import_module("wandb")
-    chosen: str = sweep or wandb.sweep(sweep=sweep_settings(plan), project=project)
+    sweep_id: str = sweep or wandb.sweep(sweep=sweep_settings(plan), project=project)
     wandb.agent(
-        chosen,
+        sweep_id,
         function=lambda: run_trial(wandb, plan, folder),
         count=plan.search.trials,
         project=project,
     )
-    return chosen
+    return sweep_id
 
 
-def sweep_settings(plan: Plan) -> dict[str, Any]:
-    """The sweep as Weights & Biases describes one."""
+def sweep_settings(plan: SweepPlan) -> dict[str, Any]:
+    """Return the plan as Weights & Biases describes a sweep."""
     return {
         "name": plan.name,
         "method": "random" if plan.search.sampler == "random" else "bayes",
-        "metric": {
-            "name": "score",
-            "goal": "maximize" if plan.search.maximise else "minimize",
-        },
-        "parameters": {each.parameter: _parameter(each) for each in plan.space.ranges},
+        "metric": {"name": "score", "goal": plan.search.goal},
+        "parameters": {each.parameter: _parameter(each) for each in plan.ranges},
     }
 
 
-def run_trial(wandb: Any, plan: Plan, folder: Path, launch: Launcher = LocalTrial) -> None:
-    """Train with the settings that the agent was given, and log what comes of it."""
+def run_trial(wandb: Any, plan: SweepPlan, folder: Path) -> None:
+    """Train with the settings that the service chose, and log the metrics."""
     run = wandb.init()
-    drawn = {each.parameter: run.config[each.parameter] for each in plan.space.ranges}
-    settings = plan.space.settings(drawn)
-    kept = {"folder": str((folder / "runs").resolve()), "name": f"trial-{run.id}"}
+    settings = plan.settings({each.parameter: run.config[each.parameter] for each in plan.ranges})
+    runs = (folder / "runs").resolve()
+    name = f"trial-{run.id}"
+    exit_code, reason = 1, "the agent was stopped"
     try:
-        cfg = plan.trial_config(settings, kept)
-    except FuguError as error:
-        run.summary["failure"] = str(error)
-        run.finish(exit_code=1)
-        return
-    run.config.update({"settings": json.dumps(settings)}, allow_val_change=True)
-    place = Path(kept["folder"]) / kept["name"]
-    log = folder.resolve() / "logs" / f"{place.name}.log"
-    running = launch(TrialTask(to_tree(cfg), str(place), str(log)))
-    status, reason = 1, "ended by its agent"
-    try:
-        status, reason = _follow(run, plan, running)
+        cfg = plan.trial_config(settings, {"folder": str(runs), "name": name})
+        run.config.update({"settings": json.dumps(settings)}, allow_val_change=True)
+        log = folder.resolve() / "logs" / f"{name}.log"
+        trial = LocalTrial(TrialTask(to_tree(cfg), str(runs / name), str(log)))
+        try:
+            exit_code, reason = _follow(run, plan, trial)
+        finally:
+            trial.kill()
+    except FuguError as error:  # settings that exclude each other
+        reason = str(error)
     finally:
-        running.end()
-        if status:
+        if exit_code:
             run.summary["failure"] = reason
-        run.finish(exit_code=int(bool(status)))
+        run.finish(exit_code=int(bool(exit_code)))
 
 
-def _follow(run: Any, plan: Plan, running: Any) -> tuple[int, str]:
-    """Log metrics as they come, until the training ends; its status and why it failed."""
+def _follow(run: Any, plan: SweepPlan, trial: TrialProcess) -> tuple[int, str]:
+    """Log metrics until the trial ends; return its exit code and why it failed."""
     curve = TrialCurve(plan.search.metric)
-    logged = -1
     while True:
-        look = running.look()
-        for row in look.rows:
-            step = int(row["step"])
-            if step <= logged:  # the last look has all rows once more
+        progress = trial.poll()
+        for row in progress.rows:
+            if row["step"] <= curve.step:  # the last poll repeats all rows
                 continue
-            logged = step
             curve.add(row)
-            numbers = {k: v for k, v in row.items() if k not in RESERVED and v is not None}
-            score = {"score": curve.score} if math.isfinite(curve.score) else {}
-            run.log({**numbers, **score}, step=step)
-        if look.status is not None:
-            if look.status == 0 and not math.isfinite(curve.score):
-                return 1, f"{plan.search.metric} is no number"
-            return look.status, look.reason
+            metrics = {name: x for name, x in row.items() if name != "step" and x is not None}
+            if math.isfinite(curve.score):
+                metrics["score"] = curve.score
+            run.log(metrics, step=curve.step)
+        if progress.exit_code is not None:
+            if progress.exit_code == 0 and not math.isfinite(curve.score):
+                return 1, f"{plan.search.metric} is not a number"
+            return progress.exit_code, progress.reason
         time.sleep(POLL_SECONDS)
 
 
 def _parameter(each: Range) -> dict[str, Any]:
     if each.choices:
         return {"values": list(each.choices)}
-    low, high = each.ends
-    if each.scale == "power_of_two":
-        return {"values": list(range(int(math.log2(low)), int(math.log2(high)) + 1))}
-    if each.scale == "logit":
-        return {"distribution": "uniform", "min": each.encode(low), "max": each.encode(high)}
-    kinds = {
-        (False, "uniform"): "uniform",
-        (False, "log"): "log_uniform_values",
-        (True, "uniform"): "int_uniform",
-        (True, "log"): "q_log_uniform_values",
-    }
-    return {"distribution": kinds[each.integer, each.scale], "min": low, "max": high}
+    low, high = (each.encode(bound) for bound in each.bounds)
+    if each.power_of_two:
+        return {"values": list(range(low, high + 1))}
+    if each.integer:
+        kind = "q_log_uniform_values" if each.log else "int_uniform"
+    else:
+        kind = "log_uniform_values" if each.log else "uniform"
+    return {"distribution": kind, "min": low, "max": high}

@@ -1,4 +1,4 @@
-"""What somebody sees of a sweep while it runs."""
+"""The view of a sweep while it runs, and its Pareto front."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import optuna
-from optuna.trial import TrialState
+import pytest
+from optuna.trial import TrialState, create_trial
 from rich.console import Console
 
-from fugu.sweep.conductor import Live
+from fugu.sweep.controller import RunningTrial
 from fugu.sweep.curves import TrialCurve
-from fugu.sweep.plan import Plan
-from fugu.sweep.showing import View, front_trials, plain_line
-from fugu.sweep.trials import Look, TrialTask
+from fugu.sweep.plan import SearchConfig, SweepPlan
+from fugu.sweep.trials import TrialProgress, TrialTask
+from fugu.sweep.view import SweepView, front_trials, trial_line
 
-Plans = Callable[..., Plan]
+Plans = Callable[..., SweepPlan]
 
 
 class Quiet:
@@ -26,26 +28,26 @@ class Quiet:
 
     def __init__(self, task: TrialTask | None = None) -> None: ...
 
-    def look(self) -> Look:
-        return Look([])
+    def poll(self) -> TrialProgress:
+        return TrialProgress([])
 
     def stop(self) -> None: ...
 
-    def end(self) -> None: ...
+    def kill(self) -> None: ...
 
 
-def study_of(plan: Plan) -> optuna.Study:
+def study_of(plan: SweepPlan) -> optuna.Study:
     """Two on the front, one that is beaten, one pruned, one failed."""
     study = optuna.create_study(directions=["maximize", "minimize"])
     for rate, values in ((0.01, (5.0, 100.0)), (0.02, (9.0, 300.0)), (0.03, (4.0, 200.0))):
         study.enqueue_trial({"train.learning_rate": rate})
-        trial = study.ask(plan.space.distributions)
+        trial = study.ask(plan.distributions)
         note(trial, rate, score=values[0], cost=values[1])
         study.tell(trial, values)
-    pruned = study.ask(plan.space.distributions)
+    pruned = study.ask(plan.distributions)
     note(pruned, 0.04, score=1.0, cost=50.0)
     study.tell(pruned, state=TrialState.PRUNED)
-    failed = study.ask(plan.space.distributions)
+    failed = study.ask(plan.distributions)
     note(failed, 0.05, failure="ended by SIGKILL")
     study.tell(failed, state=TrialState.FAIL)
     return study
@@ -60,17 +62,17 @@ def note(trial: optuna.Trial, rate: float, **told: Any) -> None:
 def test_the_picture_shows_what_runs_and_what_leads(plan_of: Plans) -> None:
     plan = plan_of("seen", trials=10)
     study = study_of(plan)
-    assert [trial.number for trial in front_trials(plan, study.trials)] == [0, 1]
-    running = study.ask(plan.space.distributions)
+    assert [trial.number for trial in front_trials(plan.search, study.trials)] == [0, 1]
+    running = study.ask(plan.distributions)
     note(running, 0.06)
     curve = TrialCurve("episode_return")
     curve.add({"step": 160, "seconds": 2.0, "episode_return": 7.5, "episodes": 100.0})
-    live = Live(running, Quiet(), curve, 320, time.monotonic())
+    live = RunningTrial(running, Quiet(), curve, 320, time.monotonic())
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
-    with View(plan, console=console) as view:
+    with SweepView(plan, console=console) as view:
         view.update(study.trials, [live])
         text_of = Console(file=io.StringIO(), width=100, record=True)
-        text_of.print(view.picture(study.trials, [live]))
+        text_of.print(view.render(study.trials, [live]))
     text = text_of.export_text()
     for piece in ("5 of 10 trials", "3 complete", "1 pruned", "1 failed", "50%", "7.5"):
         assert piece in text, (piece, text)
@@ -81,8 +83,22 @@ def test_the_picture_shows_what_runs_and_what_leads(plan_of: Plans) -> None:
 def test_lines_for_files_and_pipes(plan_of: Plans) -> None:
     plan = plan_of("seen", trials=10)
     trials = study_of(plan).trials
-    assert plain_line(plan, trials[1]) == (
+    assert trial_line(plan, trials[1]) == (
         "seen: trial 1 complete: episode_return 9 for 300 steps (learning_rate 0.02)"
     )
-    assert "trial 3 pruned: episode_return 1 for 50 steps" in plain_line(plan, trials[3])
-    assert "trial 4 failed: ended by SIGKILL" in plain_line(plan, trials[4])
+    assert "trial 3 pruned: episode_return 1 for 50 steps" in trial_line(plan, trials[3])
+    assert "trial 4 failed: ended by SIGKILL" in trial_line(plan, trials[4])
+
+
+@pytest.mark.parametrize(("goal", "sign"), [("maximize", 1.0), ("minimize", -1.0)])
+def test_the_front_against_a_slow_reference(goal: Any, sign: float) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        values = [tuple(map(float, pair)) for pair in random.integers(0, 6, (12, 2))]
+        front = front_trials(SearchConfig(goal=goal), [create_trial(values=v) for v in values])
+        slow = {
+            (s, c)
+            for s, c in values
+            if not any((sign * t >= sign * s and d <= c) and (t != s or d < c) for t, d in values)
+        }
+        assert [tuple(t.values) for t in front] == sorted(slow, key=lambda value: value[1])
