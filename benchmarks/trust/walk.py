@@ -2,10 +2,10 @@
 
     python benchmarks/trust/walk.py [--list] [--env breakout] [--json FILE]
 
-One update of PPO is traced, after a first one that warms up: its collection and its learning, by the
-native learner and by torch. Every function of `src/fugu` that is called counts once, however often
-it is called; comprehensions and lambdas count with the function that holds them. --list names them
-in the order of their first call.
+One update of PPO is traced, after a first one that warms up: its collection and its learning, by
+the native learner and by torch. Every function of `src/fugu` that is called counts once, however
+often it is called; comprehensions and lambdas count with the function that holds them. --list names
+them in the order of their first call.
 """
 
 from __future__ import annotations
