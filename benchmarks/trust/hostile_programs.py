@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -158,11 +159,12 @@ def grade_all(options: Options, console: Console) -> dict[str, Any]:
 
 
 def processes_below(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """Return all descendants of a process; those that end meanwhile are left out."""
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *processes_below(child)]
+        with suppress(OSError):
+            for child in map(int, path.read_text().split()):
+                found += [child, *processes_below(child)]
     return found
 
 
