@@ -116,6 +116,30 @@ def test_all_steps_teach_what_all_rows_teach(action: str) -> None:
     assert told == pytest.approx(also, rel=1e-4, abs=1e-6)
 
 
+def change_by_noise(least: float, size: float) -> float:
+    """How far an update moves a policy, whose advantages are noise of this size."""
+    torch.manual_seed(0)
+    space = group(ACTIONS["discrete"])
+    policy = make_policy(space, PolicyConfig(hidden_size=16))
+    segments = filled(space, policy, None)
+    random = np.random.default_rng(2)
+    segments.values[:], segments.final_values[:] = 0.0, 0.0
+    segments.rewards[:] = size * random.normal(size=segments.rewards.shape)
+    cfg = replace(CONFIG, advantage_std_min=least, entropy_coefficient=0.0, value_coefficient=0.0)
+    before = [weight.detach().clone() for weight in policy.parameters()]
+    optimizer = torch.optim.SGD(policy.parameters(), 0.1)
+    PPOLearner(policy, optimizer, Critics(cfg), np.random.default_rng(1)).update(segments, 0.0)
+    pairs = zip(before, policy.parameters(), strict=True)
+    return sum(float((a - b.detach()).square().sum()) for a, b in pairs) ** 0.5
+
+
+def test_advantages_that_are_only_noise_move_the_policy_little() -> None:
+    """Where rewards are rare, standardized noise would move it as far as rewards do."""
+    assert change_by_noise(0.0, size=1e-4) == pytest.approx(change_by_noise(0.0, size=1.0), rel=0.1)
+    assert change_by_noise(0.01, size=1e-4) < 0.05 * change_by_noise(0.0, size=1e-4)
+    assert change_by_noise(0.01, size=1.0) == change_by_noise(0.0, size=1.0)
+
+
 def adapting(**changes: Any) -> tuple[PPOLearner, Segments]:
     torch.manual_seed(0)
     space = group(spaces.Discrete(3))

@@ -215,6 +215,7 @@ PPO_TRAIN: dict[str, Case] = {
     "train.entropy_coefficient": Differ(0.01, 0.1),
     "train.final_entropy_coefficient": Differ(None, 0.0, {"train.entropy_coefficient": 0.1}),
     "train.normalise_advantages": Differ(True, False),
+    "train.advantage_std_min": Differ(0.0, 10.0),
     "train.alpha": Differ(0.0, 1.0),
     "train.beta": Differ(0.4, 0.9, {"train.alpha": 1.0}),
     "train.priorities": Differ("corrected", "published", {"train.alpha": 1.0}),

@@ -139,7 +139,11 @@ class PPOConfig(LearningConfig):
     final_entropy_coefficient: NonNegativeFloat | None = 0.0
     """The same at the end, reached linearly; "none": as at the start."""
     normalise_advantages: bool = True
-    """Whether a minibatch's advantages are centred and scaled."""
+    """Whether a minibatch's advantages are centered and scaled."""
+    advantage_std_min: NonNegativeFloat = 0.0
+    """The least standard deviation that normalized advantages are divided by, in units of
+    normalized rewards. Where rewards are rare, advantages are only noise for long, and a larger
+    value keeps that noise from moving the policy; 0: none."""
     alpha: NonNegativeFloat = 0.0
     """How much rows of large advantages are preferred; 0: all alike."""
     beta: Fraction = 0.4
@@ -321,7 +325,7 @@ class Critics:
         first: NDArray[np.float32] = advantages[0]
         if not self.cfg.normalise_advantages:
             return first
-        return standardize(first, valid, self.ranks)
+        return standardize(first, valid, self.ranks, self.cfg.advantage_std_min)
 
     def begin_step(self, data: SegmentView, indices: MinibatchIndices) -> None:
         """Prepare for a step of the optimizer on a minibatch."""
@@ -666,12 +670,22 @@ def standardize(
     numbers: NDArray[np.float32],
     valid: NDArray[np.bool_] | None,
     ranks: Ranks = SINGLE_PROCESS,
+    least: float = 0.0,
 ) -> NDArray[np.float32]:
-    """Return numbers with mean 0 and deviation 1 where they are valid, over all ranks."""
+    """Return numbers with mean 0 and deviation 1 where they are valid, over all ranks.
+
+    Args:
+        numbers: `[horizon, rows]`.
+        valid: Which of them count; None: all.
+        ranks: The processes whose numbers are counted together.
+        least: Numbers whose deviation is smaller are divided by this instead.
+    """
     inside = ranks.moments(moments_of(numbers.ravel() if valid is None else numbers[valid]))
     if not inside.count:
         return numbers.copy()
-    found: NDArray[np.float32] = (numbers - inside.mean) / (np.sqrt(inside.variance) + 1e-8)
+    deviation = np.sqrt(inside.variance) + 1e-8
+    divisor = max(deviation, deviation.dtype.type(least))
+    found: NDArray[np.float32] = (numbers - inside.mean) / divisor
     return found
 
 

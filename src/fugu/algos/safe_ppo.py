@@ -138,6 +138,7 @@ def safe_advantages(
     valid: NDArray[np.bool_] | None,
     *,
     standardise: bool = True,
+    least: float = 0.0,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> NDArray[np.float32]:
     """Advantages of the reward less those of the costs, each as much as its multiplier says.
@@ -147,10 +148,11 @@ def safe_advantages(
         multipliers: `[constraints]`
         valid: Which steps count, `[horizon, rows]`; None: all.
         standardise: Whether those of the reward are centred and scaled.
-        ranks: Over whose steps they are centred.
+        least: The least deviation that those of the reward are divided by.
+        ranks: Over whose steps they are centered.
     """
     first = advantages[0]
-    total = standardize(first, valid, ranks) if standardise else first.copy()
+    total = standardize(first, valid, ranks, least) if standardise else first.copy()
     for weight, costly in zip(multipliers, advantages[1:], strict=True):
         inside = costly.ravel() if valid is None else costly[valid]
         mean = ranks.moments(moments_of(inside)).mean
@@ -234,6 +236,7 @@ class CostCritics(Critics):
             self.multiplier.values,
             valid,
             standardise=self.cfg.normalise_advantages,
+            least=self.cfg.advantage_std_min,
             ranks=self.ranks,
         )
 

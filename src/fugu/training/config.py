@@ -56,6 +56,7 @@ PRESETS: dict[str, Tree] = {
             "entropy_coefficient": 0.01,
             "final_entropy_coefficient": "none",
             "alpha": 0.0,
+            "advantage_std_min": 0.0,
             "target_kl": "none",
             "desired_kl": "none",
             "intrinsic": "none",
