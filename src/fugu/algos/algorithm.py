@@ -153,7 +153,7 @@ class Algorithm(Protocol):
         """
         raise NotImplementedError("update(self, progress: float) -> Metrics")
 
-    def change(self, train: settings.LearningConfig) -> None:
+    def change(self, train: Any) -> None:
         """Take new settings, some of `changeable`, from the next update on.
 
         `RunContext.learning_rate` follows them already.

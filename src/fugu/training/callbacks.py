@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 ENOUGH = 100  # episodes of a score that can stop a run
 
 
+Status: TypeAlias = Literal["finished", "stopped", "failed"]
+
+
 class Callback:
     """Code that runs in the course of a training run: derive from it what you need.
 
@@ -34,16 +37,16 @@ class Callback:
         """Run after every update, before its metrics are written."""
 
     def on_evaluation(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
-        """Run after every evaluation, before `on_update`."""
+        """Run after every evaluation, whose metrics are written with those of the update."""
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         """Run after a checkpoint is written to the folder `path`."""
 
-    def on_stop(self, trainer: Trainer, status: Literal["finished", "stopped", "failed"]) -> None:
+    def on_stop(self, trainer: Trainer, status: Status) -> None:
         """Run at the end of a session; "failed" is that of one that an error ends."""
 
 
-UpdateFunction: TypeAlias = "Callable[[Trainer, Progress], object]"
+UpdateFunction: TypeAlias = Callable[["Trainer", "Progress"], object]
 AnyCallback: TypeAlias = Callback | UpdateFunction
 
 
@@ -77,7 +80,7 @@ class Callbacks(Callback):
         for each in self._all:
             each.on_checkpoint(trainer, path)
 
-    def on_stop(self, trainer: Trainer, status: Literal["finished", "stopped", "failed"]) -> None:
+    def on_stop(self, trainer: Trainer, status: Status) -> None:
         """Call all."""
         for each in self._all:
             each.on_stop(trainer, status)
@@ -150,7 +153,7 @@ class EvaluateEvery(Callback):
             trainer.logged |= {f"evaluation/{name}": value for name, value in found.items()}
             trainer.callbacks.on_evaluation(trainer, found)
 
-    def on_stop(self, trainer: Trainer, status: Literal["finished", "stopped", "failed"]) -> None:
+    def on_stop(self, trainer: Trainer, status: Status) -> None:
         """Close the environments."""
         self._evaluator.close()
 
@@ -176,7 +179,7 @@ class RecordVideo(Callback):
     def on_start(self, trainer: Trainer) -> None:
         """Begin to count at the steps of the run so far."""
         self._steps = trainer.steps
-        if trainer.context.run is None and not trainer.ranks.rank:
+        if trainer.ranks.share(trainer.context.run is None):
             raise UsageError("RecordVideo: the run has no folder. Keep it: keep=True.")
 
     def on_update(self, trainer: Trainer, progress: Progress) -> None:

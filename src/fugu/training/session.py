@@ -35,7 +35,7 @@ from fugu.track.snapshot import Snapshot
 from fugu.training.auto.record import is_unfinished
 from fugu.training.auto.search import TrainMember
 from fugu.training.auto.start import resume_auto, train_auto
-from fugu.training.callbacks import AnyCallback, Callbacks
+from fugu.training.callbacks import AnyCallback, Callbacks, Status
 from fugu.training.config import given_settings, resolve_config
 from fugu.training.distributed import joined
 from fugu.training.evaluator import Evaluator
@@ -257,20 +257,7 @@ class Session:
             self._note_engines(trainer)
             self._say_what_to_know(trainer)
             signals = stack.enter_context(stops_on_signals(trainer))
-            try:
-                self._callbacks.on_start(trainer)
-                trainer.run(lambda progress: self._after(trainer, progress, sink, dashboard))
-                if self._evaluator.steps != trainer.steps or not self.cfg.run.evaluate_every:
-                    self._save(trainer)
-            except BaseException as error:
-                if isinstance(error, DivergedError):
-                    self._mark("failed")
-                self._callbacks.on_stop(trainer, "failed")
-                raise
-            status = "finished" if trainer.steps >= self.cfg.train.total_steps else "stopped"
-            self._mark(status)
-            self._callbacks.on_stop(trainer, status)
-            self._write(trainer, sink, {})
+            status = self._run_trainer(trainer, sink, dashboard)
             return Result(
                 self._run,
                 trainer.policies,
@@ -281,6 +268,24 @@ class Session:
                 tuple(number for each in self._ranks.gather(signals) for number in each),
                 trainer.stop_reason,
             )
+
+    def _run_trainer(self, trainer: Trainer, sink: Sink, dashboard: Dashboard | None) -> Status:
+        try:
+            self._callbacks.on_start(trainer)
+            trainer.run(lambda progress: self._after(trainer, progress, sink, dashboard))
+            if self._evaluator.steps != trainer.steps or not self.cfg.run.evaluate_every:
+                self._save(trainer)
+        except BaseException as error:
+            if isinstance(error, DivergedError):
+                self._mark("failed")
+            self._callbacks.on_stop(trainer, "failed")
+            raise
+        finished = trainer.steps >= self.cfg.train.total_steps
+        status: Status = "finished" if finished else "stopped"
+        self._mark(status)
+        self._callbacks.on_stop(trainer, status)
+        self._write(trainer, sink, {})
+        return status
 
     def _advise(self) -> str:
         """What is safe when the disk is full."""
@@ -422,7 +427,9 @@ class Session:
             return
         tensors, state = trainer.checkpoint()
         path = None if self._run is None else self._write_checkpoint(tensors, state, score)
-        self._callbacks.on_checkpoint(trainer, self._ranks.share(path))
+        path = self._ranks.share(path)
+        assert path is not None
+        self._callbacks.on_checkpoint(trainer, path)
 
     def _write_checkpoint(self, tensors: Tensors, state: State, score: float | None) -> Path:
         """Write the checkpoint of all ranks, at the first one."""

@@ -29,8 +29,8 @@ RESTARTS = 0x7265  # the branch of the seed tree for environments that were rest
 PATIENCE = 0.5  # seconds to wait at a time
 POLLING = 0.0005  # seconds between two polls of environments that wait for something outside
 NATIVE = (
-    "set_env: expected environments in Python, one by one; got a backend that steps many at once in "
-    "native code, whose attributes cannot change. Set arguments with env_kwargs."
+    "set_env: expected Python environments; got native ones, whose attributes cannot change while "
+    "they run. Set their arguments with env_kwargs."
 )
 SPARING = 8.0  # times as long as polling all of them took: the rest is for whom they wait for
 

@@ -37,9 +37,9 @@ from fugu.training.auto.ranking import (
 )
 from fugu.training.auto.record import Rung, SearchRecord, members_folder
 from fugu.training.auto.report import write_curves, write_settings
+from fugu.training.callbacks import AnyCallback
 from fugu.training.evaluate import COPIES, engine_of, load_policies, play
 from fugu.training.inputs import RunInputs
-from fugu.training.callbacks import AnyCallback
 from fugu.training.result import Result
 from fugu.training.shares import AGENTS
 from fugu.training.trainer import DivergedError, Progress, Trainer
