@@ -397,9 +397,11 @@ def test_videos_are_in_the_folder_of_the_run(env: str, tmp_path: Path) -> None:
     result = learn(env, tmp_path, fugu.RecordVideo(256, length=5, suffix=".gif"))
     assert result.run is not None
     videos = sorted((result.run.folder / "videos").iterdir())
-    assert [path.name for path in videos] == ["000000000260.gif", "000000000516.gif"]
+    assert [path.name for path in videos] == [f"{n:012d}.gif" for n in (0, 260, 516)]
     with Image.open(videos[-1]) as film:
         assert 1 <= getattr(film, "n_frames", 1) <= 6
+    with pytest.raises(UsageError, match="render_mode"):
+        learn(lambda: gymnasium.make("CartPole-v1"), tmp_path, fugu.RecordVideo(256))
     with pytest.raises(UsageError, match="keep=True"):
         learn(env, tmp_path, fugu.RecordVideo(256), keep=False)
 

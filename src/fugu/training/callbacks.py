@@ -159,7 +159,9 @@ class EvaluateEvery(Callback):
 
 
 class RecordVideo(Callback):
-    """Record how the policies play, every so many steps, in the folder `videos` of the run.
+    """Record how the policies play, at the start of a session and every so many steps.
+
+    Videos are in the folder `videos` of the run, by the steps of the run at which they begin.
 
     Args:
         every_steps: Agent steps between two videos.
@@ -177,16 +179,21 @@ class RecordVideo(Callback):
         self._steps = 0
 
     def on_start(self, trainer: Trainer) -> None:
-        """Begin to count at the steps of the run so far."""
+        """Record the first video, so that what is missing for videos is known at once."""
         self._steps = trainer.steps
         if trainer.ranks.share(trainer.context.run is None):
             raise UsageError("RecordVideo: the run has no folder. Keep it: keep=True.")
+        self._record(trainer)
 
     def on_update(self, trainer: Trainer, progress: Progress) -> None:
         """Record a video if it is due."""
         before, self._steps = self._steps, trainer.steps
+        if before // self._every != self._steps // self._every:
+            self._record(trainer)
+
+    def _record(self, trainer: Trainer) -> None:
         run, cfg = trainer.context.run, trainer.cfg
-        if run is None or before // self._every == self._steps // self._every:
+        if run is None:  # the first rank records
             return
         folder = run.folder / "videos"
         folder.mkdir(exist_ok=True)

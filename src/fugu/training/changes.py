@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,7 +34,8 @@ def check_metrics(metrics: Mapping[str, Any], taken: set[str]) -> dict[str, floa
                 f"log: expected a name that no built-in metric has; got {name!r}. Choose another, "
                 f"such as {'my/' + name.rpartition('/')[2]!r}."
             )
-        number = value.item() if hasattr(value, "item") and np.size(value) == 1 else value
+        single = hasattr(value, "item") and math.prod(value.shape) == 1  # of NumPy or torch
+        number = value.item() if single else value
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise UsageError(f"log: expected a number for {name!r}; got {value!r:.80}.")
         if number != number:
