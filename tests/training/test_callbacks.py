@@ -33,13 +33,15 @@ class Levels(gymnasium.Env[Any, Any]):
     """Pays its level, which agents see, in episodes of seven steps.
 
     Args:
-        crash: A file; while it is missing, the tenth step of a copy writes it and ends the process.
+        crash: A file; while it is missing, the thirtieth step of a copy writes it and fails.
+        ends: Whether the process ends then, or an exception is raised.
     """
 
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, crash: str = "") -> None:
+    def __init__(self, crash: str = "", ends: bool = True) -> None:
+        self._ends = ends
         self.level, self._steps, self._crash, self._all = 1.0, 0, crash, 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
@@ -51,6 +53,8 @@ class Levels(gymnasium.Env[Any, Any]):
         self._all += 1
         if self._crash and self._all == 30 and not Path(self._crash).exists():
             Path(self._crash).touch()
+            if not self._ends:
+                raise RuntimeError("it is broken")
             os._exit(1)
         return self._see(), self.level, self._steps == 7, False, {}
 
@@ -318,13 +322,14 @@ def test_a_curriculum_reaches_environments_and_survives_resuming(
     assert fingerprint(without.run)[1][-1]["episode_return"] == 7 * level(324 / 512)
 
 
-def test_an_attribute_survives_the_restart_of_a_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_attribute_survives_the_restart_of_a_worker(ends: bool, tmp_path: Path) -> None:
     class Raise(fugu.Callback):
         def on_start(self, trainer: Trainer) -> None:
             trainer.set_env("level", 3.0)
 
     result = learn(
-        partial(wrapped, crash=str(tmp_path / "crashed")),
+        partial(wrapped, crash=str(tmp_path / "crashed"), ends=ends),
         tmp_path,
         Raise(),
         vec={"backend": "process", "num_workers": 2},
