@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from fugu.hub.agent import from_hub as from_hub
     from fugu.hub.push import push_to_hub as push_to_hub
     from fugu.spaces import Layout as Layout
+    from fugu.training.callbacks import Callback as Callback
+    from fugu.training.callbacks import Curriculum as Curriculum
+    from fugu.training.callbacks import EvaluateEvery as EvaluateEvery
+    from fugu.training.callbacks import RecordVideo as RecordVideo
+    from fugu.training.callbacks import StopAtScore as StopAtScore
     from fugu.training.evaluate import evaluate as evaluate
     from fugu.training.session import resume as resume
     from fugu.training.session import train as train
@@ -39,10 +44,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "Algorithm": "fugu.algos",
     "Buffers": "fugu.envs",
+    "Callback": "fugu.training.callbacks",
+    "Curriculum": "fugu.training.callbacks",
     "Env": "fugu.envs",
     "Dreamer": "fugu.algos",
     "DreamerConfig": "fugu.algos",
     "EpisodeStats": "fugu.envs",
+    "EvaluateEvery": "fugu.training.callbacks",
     "GRPO": "fugu.algos",
     "GRPOConfig": "fugu.algos",
     "Layout": "fugu.spaces",
@@ -50,8 +58,10 @@ _HOMES = {
     "MAPPOConfig": "fugu.algos",
     "PPO": "fugu.algos",
     "PPOConfig": "fugu.algos",
+    "RecordVideo": "fugu.training.callbacks",
     "SafePPO": "fugu.algos",
     "SafePPOConfig": "fugu.algos",
+    "StopAtScore": "fugu.training.callbacks",
     "Vector": "fugu.vector",
     "check": "fugu.envs.checking",
     "emulate": "fugu.envs",

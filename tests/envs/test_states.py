@@ -110,6 +110,27 @@ def test_options_of_the_reset_come_back() -> None:
         env.state()
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_attributes_that_were_set_come_back_when_they_were_set(begun: bool) -> None:
+    env, other = (emulate(gymnasium.make("CartPole-v1"), resumable=True) for _ in range(2))
+    rng = np.random.default_rng(1)
+    if not begun:
+        env.set_attribute("gravity", to_json(2.0))
+    env.reset(5)
+    for gravity in (20.0, -3.0):
+        step(env, rng)
+        env.set_attribute("gravity", to_json(gravity))
+        step(env, rng)
+    state = env.state()
+    other.set_attribute("force_mag", to_json(1.0))  # which the state does not have
+    other.reset(6)
+    other.set_state(state)
+    assert seen(other) == seen(env)
+    assert other.source.unwrapped.gravity == -3.0
+    assert other.source.unwrapped.force_mag == 10.0
+    assert other.state() == state
+
+
 def test_replays_that_go_otherwise_are_noticed() -> None:
     rng = np.random.default_rng(0)
     for make in (lambda: Chance(cheats=True), lambda: NormalizeReward(Chance())):

@@ -334,7 +334,8 @@ def forge_states(run: Run) -> Path:
               found.tensors["environments"].items()}  # fmt: skip
     tensors: Any = {**found.tensors, "environments": states}
     signature = (path / "signature").read_bytes()
-    save_checkpoint(path, tensors=tensors, state=found.state, signed=False)
+    state = {**found.state, "environment_attributes": {"gravity": "0.0"}}
+    save_checkpoint(path, tensors=tensors, state=state, signed=False)
     (path / "signature").write_bytes(signature)  # of what it was before
     return path
 
@@ -350,6 +351,9 @@ def test_states_of_a_changed_checkpoint_do_not_reach_environments(
     overrides = {"train": {"total_steps": 512}}
     assert fugu.resume(run, show=False, overrides=overrides).steps >= 512
     assert "new episodes begin: the states of environments" in caplog.text
+    forge_states(run)
+    with pytest.raises(UsageError, match="set_env: .* native"):  # they are set if it is trusted
+        fugu.resume(run, show=False, trust=True, overrides={"train": {"total_steps": 1024}})
 
 
 def test_states_of_the_users_own_checkpoint_are_taken(

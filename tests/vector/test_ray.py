@@ -221,6 +221,7 @@ def test_a_fault_is_noticed_told_and_mended(
 ) -> None:
     factory = functools.partial(Naughty, deed)
     with make(factory, 4, num_workers=2, step_timeout=3.0, **cluster.options) as vec:
+        vec.keep_attr("render_mode", "human")
         vec.reset(seed=3)
         vec.step([0, 0, 0, 0])
         vec.send([0, 4, 0, 0])
@@ -235,6 +236,7 @@ def test_a_fault_is_noticed_told_and_mended(
         assert batch.observations[2:, 0].tolist() == [2, 2]
         assert batch.observations[1, 0] == 0
         assert batch.live.all()
+        assert vec.get_attr("render_mode") == ("human",) * 4
         vec.step([0, 0, 0, 0])
         vec.send([0, 0, 0, 0])
         assert vec.recv().valid.all()

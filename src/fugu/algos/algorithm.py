@@ -122,6 +122,9 @@ class Algorithm(Protocol):
     supports_leagues: ClassVar[bool] = False
     """Whether it can learn while opponents hold some of the agents."""
 
+    changeable: ClassVar[tuple[str, ...]] = ()
+    """Settings of `train` that callbacks may change while a run goes on; see `change`."""
+
     policies: Sequence[Policy]
     episodes: EpisodeStatistics
     collector: Collector | None
@@ -149,6 +152,12 @@ class Algorithm(Protocol):
             progress: Share of the run that was done before this update's experience, 0 to 1.
         """
         raise NotImplementedError("update(self, progress: float) -> Metrics")
+
+    def change(self, train: Any) -> None:
+        """Take new settings, some of `changeable`, from the next update on.
+
+        `RunContext.learning_rate` follows them already.
+        """
 
     def state_dict(self) -> tuple[Tensors, State]:
         """Return all that resuming exactly needs: tensors by name, and the rest as JSON has it."""

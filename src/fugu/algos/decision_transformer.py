@@ -217,6 +217,7 @@ class OfflineDecisionTransformer(Algorithm):
     """
 
     Config = DecisionTransformerConfig
+    changeable = ("learning_rate", "final_learning_rate")
     VecConfig, PolicyConfig = OneCopy, DecisionTransformerPolicyConfig
     ignored_hints = ("train", "policy")
     unused: ClassVar[Mapping[str, Unused]] = {

@@ -604,6 +604,7 @@ class GRPO(Algorithm):
     """
 
     Config, VecConfig = GRPOConfig, GRPOVecConfig
+    changeable = ("learning_rate", "final_learning_rate")
     supports_ranks = True
     unused: ClassVar[Mapping[str, Unused]] = {
         "train.cpu_offload": Unused((False,), "Its episodes are in the CPU's memory in any case."),

@@ -385,6 +385,10 @@ class PPOLearner:
                 "together; allowed: 'rows', 'auto'."
             )
 
+    def change(self, cfg: PPOConfig) -> None:
+        """Take new settings, some of `PPO.changeable`, from the next update on."""
+        self.cfg = self.critics.cfg = cfg
+
     def update(self, segments: Segments, progress: float, reward_divisor: float = 1.0) -> Metrics:
         """Learn from complete segments, release them, and return metrics.
 
@@ -730,6 +734,21 @@ class PPO(Algorithm):
     Config = PPOConfig
     supports_ranks = supports_loss = True
     supports_leagues = True
+    changeable = (
+        "learning_rate",
+        "final_learning_rate",
+        "epochs",
+        "clip",
+        "value_clip",
+        "value_coefficient",
+        "entropy_coefficient",
+        "final_entropy_coefficient",
+        "max_gradient_norm",
+        "target_kl",
+        "reward_clip",
+        "intrinsic_coef",
+        "best_coefficient",
+    )
 
     def __init__(
         self,
@@ -854,6 +873,12 @@ class PPO(Algorithm):
         if self.opponents is not None:
             self.opponents.after_update()
         return metrics
+
+    def change(self, train: PPOConfig) -> None:
+        """Take new settings, some of `changeable`, from the next update on."""
+        self.cfg = replace(self.cfg, train=train)
+        for each in self.groups:
+            each.learner.change(train)
 
     @property
     def engines(self) -> list[str]:

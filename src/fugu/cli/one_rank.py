@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from fugu.core.errors import FuguError
 
 if TYPE_CHECKING:
-    from fugu.training.session import Callback, Result
+    from fugu.training.callbacks import AnyCallback
+    from fugu.training.session import Result
 
 FOLDER, LAUNCHER = "FUGU_LAUNCH", "FUGU_LAUNCHER"  # of the launch; the process that watches it
 VERDICT, READY = "verdict.json", "first.json"
@@ -27,7 +28,7 @@ def is_rank() -> bool:
     return elastic and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def attend(work: Callable[[tuple[Callback, ...]], int]) -> int:
+def attend(work: Callable[[tuple[AnyCallback, ...]], int]) -> int:
     """Do a rank's work; 0 where torchrun is not to start it again.
 
     Args:

@@ -15,7 +15,8 @@ from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fugu.algos.settings import Config
-    from fugu.training.session import Callback, Result
+    from fugu.training.callbacks import AnyCallback
+    from fugu.training.session import Result
 
 TRAIN_HELP = """usage: fugu train ENV [--SECTION.SETTING VALUE ...]
 
@@ -135,7 +136,7 @@ class Train:
             return self._launch(cfg)
         return attend(self.train_rank)
 
-    def train_rank(self, callbacks: tuple[Callback, ...] = ()) -> int:
+    def train_rank(self, callbacks: tuple[AnyCallback, ...] = ()) -> int:
         """Train, as one of several or alone; the exit status."""
         return exit_status(self._train(self.tree, callbacks), self.requeue)
 
@@ -176,7 +177,7 @@ class Train:
             )
         return train_seeds(cfg, self.seeds, self._train_seed)
 
-    def _train(self, tree: Tree, callbacks: tuple[Callback, ...] = ()) -> Result:
+    def _train(self, tree: Tree, callbacks: tuple[AnyCallback, ...] = ()) -> Result:
         from fugu.training.session import train
 
         result = train(
@@ -256,7 +257,7 @@ class Resume:
             return self.launch.run(["resume", *self.args], nproc)
         return self.train_rank()
 
-    def train_rank(self, callbacks: tuple[Callback, ...] = ()) -> int:
+    def train_rank(self, callbacks: tuple[AnyCallback, ...] = ()) -> int:
         """Train on, as one of several or alone; the exit status."""
         from fugu.training.session import resume
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import EnvError, UsageError
 from fugu.core.seeding import episode_seed, fresh_seed
+from fugu.envs.attributes import find_holder
 from fugu.envs.contract import AgentGroup, Buffers, Env, Info
 from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.episode_stats import EpisodeStats
@@ -46,6 +47,10 @@ class EmulatedEnv(Env):
         keeps = cfg.resumable and self._seeds_episodes
         self._taken = bytearray() if keeps else None  # the actions of the episode
         self._replaying: Iterator[None] = iter(())
+        self._attributes: dict[str, str] = {}  # that were set, as JSON
+        self._originals: dict[str, tuple[Any, Any]] = {}  # who has them, and their first values
+        self._first_attributes: dict[str, str] = {}  # those that the episode began with
+        self._changes: list[tuple[int, str, str]] = []  # set since, after so many bytes of actions
         self._stats = {
             agent: EpisodeStats(cfg.reduce) for group in groups for agent in group.agents
         }
@@ -110,6 +115,22 @@ class EmulatedEnv(Env):
             self._note(error, "step")
             raise
 
+    def set_attribute(self, name: str, text: str) -> None:
+        """Set an attribute of the source, or of what it wraps; states remember it.
+
+        Args:
+            name: An attribute that is there.
+            text: Its value as JSON (`fugu.envs.plain`).
+        """
+        if self._attributes.get(name) == text:
+            return
+        holder = find_holder(self.source, name)
+        self._originals.setdefault(name, (holder, getattr(holder, name)))
+        setattr(holder, name, from_json(text))
+        self._attributes[name] = text
+        if self._taken is not None and self._episode >= 0:
+            self._changes.append((len(self._taken), name, text))
+
     def close(self) -> None:
         """Close the environment. Calling it again does nothing."""
         if not self._closed:
@@ -154,9 +175,11 @@ class EmulatedEnv(Env):
             "episode": self._episode,
             "follows": self._follows,
             "options": to_json(self._options, strict=True),
+            "attributes": self._attributes,
         }
         if self._own is None:
             assert self._taken is not None
+            header |= {"attributes": self._first_attributes, "changes": self._changes}
             return join_state({**header, "digest": self._digest()}, [bytes(self._taken)])
         own, elapsed = self._own.get()
         header |= {"elapsed": elapsed, "ended": self._ended, "rest": self._rest()}
@@ -189,29 +212,49 @@ class EmulatedEnv(Env):
         """Begin the episode again, then take its actions again, one at a time."""
         episode, options = header["episode"], from_json(header["options"])
         self._seed, self._episode, self._ended = header["seed"], episode - 1, header["follows"]
+        self._set_attributes(header.get("attributes", {}))
         if "digest" not in header:
             self.reset(None, options)
             self._put_back(header, parts)
             return
         actions, width = memoryview(parts[0]), max(self._action_bytes, 1)
+        changes = list(header.get("changes", ()))
         try:
             self.reset(None, options)
             for start in range(0, len(actions), width):
                 yield
+                self._change(changes, start)
                 self._write_actions(actions[start : start + width])
                 self.step()
                 if self._episode != episode:
                     raise EnvError(f"it ended after {start // width + 1} of them")
+            self._change(changes, len(actions))
             if self._digest() != header["digest"]:
                 raise EnvError("its agents see or get something else")
         except Exception as error:
             self._episode = episode  # the next reset begins the one after
+            self._change(changes, len(actions))
             raise ReplayError(
                 f"set_state: given {self.source}, whose episode {episode} of seed {self._seed} "
                 f"went otherwise when its {len(actions) // width} actions were taken again "
                 f"({error}); allowed: an environment that its seed and its actions decide, or one "
                 "whose state() and set_state() give and take bytes. Call reset for a new episode."
             ) from error
+
+    def _set_attributes(self, attributes: Mapping[str, str]) -> None:
+        """Set these attributes, and give others that were set the values that they had first."""
+        for name in self._attributes.keys() - attributes.keys():
+            holder, value = self._originals[name]
+            setattr(holder, name, value)
+            del self._attributes[name]
+        for name, text in attributes.items():
+            self.set_attribute(name, text)
+
+    def _change(self, changes: list[tuple[int, str, str]], end: int) -> None:
+        """Make the changes of attributes up to so many bytes of actions; drop them."""
+        while changes and changes[0][0] <= end:
+            _, name, text = changes.pop(0)
+            self.set_attribute(name, text)
 
     def _put_back(self, header: dict[str, Any], parts: list[bytes]) -> None:
         """Go back to a state of the source's own."""
@@ -299,6 +342,7 @@ class EmulatedEnv(Env):
             stats.clear()
         if self._taken is not None:
             self._taken.clear()
+        self._first_attributes, self._changes = dict(self._attributes), []
         seed = self._seed
         if self._seeds_episodes:
             assert seed is not None

@@ -223,13 +223,17 @@ class Collector:
         while not any(actor.full for actor in self.actors):
             self.handle(self._held.pop(0) if self._held else self.vec.recv())
 
+    def wait(self) -> None:
+        """Wait for all environments; their batches are acted on when collection continues."""
+        while self.vec.under_way:
+            self._held.append(self.vec.recv(rest=True))
+
     def pause(self) -> dict[str, NDArray[Any]] | None:
         """Wait for all environments and return a snapshot, or None if they have no states.
 
         Their batches are acted on when collection continues.
         """
-        while self.vec.under_way:
-            self._held.append(self.vec.recv(rest=True))
+        self.wait()
         if not self.vec.has_states:
             return None
         orders = np.concatenate([batch.env_ids for batch in self._held])

@@ -108,5 +108,6 @@ def plain_line(name: str, total_steps: int, snapshot: Snapshot) -> str:
         f"{rate(snapshot.steps_per_second)} steps/s",
         f"{duration(time_left(total_steps, snapshot))} left",
         *(f"{key} {number(value)}" for key, value in snapshot.episodes.items()),
+        *(f"{key} {number(value)}" for key, value in snapshot.logged.items()),
     ]
     return f"{name}: {', '.join(facts)}"

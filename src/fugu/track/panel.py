@@ -45,10 +45,12 @@ def picture(view: View, width: int = WIDTH) -> RenderableType:
         columns = Table.grid(expand=True, padding=(0, 2))
         columns.add_column(ratio=3)
         columns.add_column(ratio=2)
-        columns.add_row(_phases(shown.phases), _losses(shown.losses))
+        columns.add_row(_phases(shown.phases), _numbers("losses", shown.losses))
         parts.append(columns)
     if shown.episodes:
         parts.append(_episodes(view, width))
+    if shown.logged:
+        parts.append(_numbers("logged", shown.logged))
     if shown.notes:
         parts.append(_notes(shown.notes))
     return Panel(
@@ -124,13 +126,13 @@ def _phases(phases: Mapping[str, float]) -> RenderableType:
     return Group(_heading("time"), grid)
 
 
-def _losses(losses: Mapping[str, float]) -> RenderableType:
+def _numbers(heading: str, numbers: Mapping[str, float]) -> RenderableType:
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(no_wrap=True, ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    for name, value in list(losses.items())[:MOST_LOSSES]:
+    for name, value in list(numbers.items())[:MOST_LOSSES]:
         grid.add_row(Text(name), Text(number(value), "bold" if value == value else "bold red"))
-    return Group(_heading("losses"), grid)
+    return Group(_heading(heading), grid)
 
 
 def _episodes(view: View, width: int) -> RenderableType:

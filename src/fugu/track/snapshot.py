@@ -22,6 +22,8 @@ class Snapshot:
     """Statistics of episodes, such as their mean return."""
     notes: tuple[str, ...] = ()
     """Lines to show below, such as faults that were mended."""
+    logged: Mapping[str, float] = field(default_factory=dict)
+    """Metrics that callbacks log."""
 
 
 class History:

@@ -1,15 +1,11 @@
-"""What a training session returns, and what it calls after every update."""
+"""What a training session returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from fugu.policies.policy import Policy
 from fugu.store.run import Run
-from fugu.training.trainer import Progress, Trainer
-
-Callback = Callable[[Trainer, Progress], None]
 
 
 @dataclass(frozen=True)
@@ -24,6 +20,7 @@ class Result:
         score: Mean return of the last episodes; None if none ended.
         status: "finished", or "stopped" by a signal or a callback.
         signals: That came, to whatever rank.
+        stop_reason: Why a callback stopped it, if it said so.
     """
 
     run: Run | None
@@ -33,3 +30,4 @@ class Result:
     score: float | None
     status: str
     signals: tuple[int, ...] = ()
+    stop_reason: str = ""

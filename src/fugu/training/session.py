@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fugu.algos.algorithm import PolicyFactory
+from fugu.algos.algorithm import PolicyFactory, State, Tensors
 from fugu.algos.settings import Config, LearningConfig
 from fugu.core.config import Tree, merge, plain_tree
 from fugu.core.errors import UsageError
@@ -35,17 +35,22 @@ from fugu.track.snapshot import Snapshot
 from fugu.training.auto.record import is_unfinished
 from fugu.training.auto.search import TrainMember
 from fugu.training.auto.start import resume_auto, train_auto
+from fugu.training.callbacks import AnyCallback, Callbacks, Status
 from fugu.training.config import given_settings, resolve_config
 from fugu.training.distributed import joined
-from fugu.training.evaluate import COPIES, engine_of, play
+from fugu.training.evaluator import Evaluator
 from fugu.training.inputs import RunInputs, name_of
 from fugu.training.preemption import newest_alike
 from fugu.training.programs import ProgramRecorder
-from fugu.training.result import Callback as Callback
 from fugu.training.result import Result as Result
-from fugu.training.trainer import DivergedError, Progress, Trainer, stops_on_signals
+from fugu.training.trainer import (
+    ATTRIBUTES,
+    DivergedError,
+    Progress,
+    Trainer,
+    stops_on_signals,
+)
 from fugu.training.untrusted import settings_of
-from fugu.vector import Vector, make
 
 log = logging.getLogger("fugu")
 DEFAULT = RunInputs()
@@ -60,7 +65,7 @@ def train(
     config: str | Path | None = None,
     keep: bool = True,
     show: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Iterable[AnyCallback] = (),
     init_from: str | Path | None = None,
     policy_factory: PolicyFactory | None = None,
     loss: Callable[..., Any] | None = None,
@@ -78,8 +83,8 @@ def train(
         config: A TOML file of settings.
         keep: Whether to keep the run: its metrics and checkpoints, in `runs/`.
         show: Show the dashboard.
-        callbacks: Called with the trainer and how it stands after every update, at every rank;
-            setting `trainer.stopping` ends the session.
+        callbacks: Objects of `fugu.Callback`, or functions that are called with the trainer and its
+            progress after every update, at every rank; `trainer.stop()` ends the session.
         init_from: A run whose policies to begin with.
         policy_factory: Called with a group of agents and the policy's settings for its `Policy`,
             such as `fugu.policies.make_policy` with an encoder of your own.
@@ -135,7 +140,7 @@ def resume(
     *,
     root: str | Path = "runs",
     show: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Iterable[AnyCallback] = (),
     env: Callable[..., Any] | None = None,
     policy_factory: PolicyFactory | None = None,
     loss: Callable[..., Any] | None = None,
@@ -170,11 +175,13 @@ def resume(
         return Session(cfg, found, shown, tuple(callbacks), inputs, resumes=True).run()
 
 
-def _member_trainer(inputs: RunInputs, show: bool, callbacks: tuple[Callback, ...]) -> TrainMember:
+def _member_trainer(
+    inputs: RunInputs, show: bool, callbacks: tuple[AnyCallback, ...]
+) -> TrainMember:
     """Return what trains one member of a search, in a session of its own."""
 
     def train_member(
-        cfg: Config, run: Run | None, more: tuple[Callback, ...], init_from: str | None
+        cfg: Config, run: Run | None, more: tuple[AnyCallback, ...], init_from: str | None
     ) -> Result:
         resumes = run is not None
         session = Session(
@@ -201,20 +208,21 @@ class Session:
         cfg: Config,
         run: Run | None,
         show: bool,
-        callbacks: tuple[Callback, ...],
+        callbacks: tuple[AnyCallback, ...],
         inputs: RunInputs = DEFAULT,
         *,
         resumes: bool = False,
         keeps: bool = False,
     ) -> None:
-        self.cfg, self._run, self._show, self._callbacks = cfg, run, show, callbacks
+        self.cfg, self._run, self._show = cfg, run, show
+        self._callbacks = Callbacks(callbacks)
         self._resumes, self._keeps, self._inputs = resumes, keeps, inputs
         self._ranks = inputs.ranks
         self._recent: list[tuple[float, float]] = []  # episodes, and the sum of their returns
         self._saved_at = time.monotonic()
         self._episodes: dict[str, float] = {}
-        self._examiner: Vector | None = None  # the environments of evaluations
-        self._examined = 0  # steps at the last one
+        self._logged: dict[str, float] = {}  # the last values of what callbacks log
+        self._evaluator = Evaluator(cfg.run.evaluate_every, cfg.run.evaluation_episodes)
         self._recorder: Recorder | None = None
         self._programs: ProgramRecorder | None = None
 
@@ -228,7 +236,8 @@ class Session:
         trainer = Trainer(self.cfg, self._inputs)
         with ExitStack() as stack:
             stack.callback(trainer.close)
-            stack.callback(self._end_examiner)
+            stack.callback(self._evaluator.close)
+            trainer.callbacks = self._callbacks
             if self.init_from is not None:
                 trainer.load_policies(load_checkpoint(_last(self.init_from)))
             trainer.broadcast_policies()
@@ -248,16 +257,7 @@ class Session:
             self._note_engines(trainer)
             self._say_what_to_know(trainer)
             signals = stack.enter_context(stops_on_signals(trainer))
-            try:
-                trainer.run(lambda progress: self._after(trainer, progress, sink, dashboard))
-            except DivergedError:
-                self._mark("failed")
-                raise
-            finished = trainer.steps >= self.cfg.train.total_steps
-            if self._examined != trainer.steps or not self.cfg.run.evaluate_every:
-                self._save(trainer)
-            status = "finished" if finished else "stopped"
-            self._mark(status)
+            status = self._run_trainer(trainer, sink, dashboard)
             return Result(
                 self._run,
                 trainer.policies,
@@ -266,7 +266,26 @@ class Session:
                 self.score,
                 status,
                 tuple(number for each in self._ranks.gather(signals) for number in each),
+                trainer.stop_reason,
             )
+
+    def _run_trainer(self, trainer: Trainer, sink: Sink, dashboard: Dashboard | None) -> Status:
+        try:
+            self._callbacks.on_start(trainer)
+            trainer.run(lambda progress: self._after(trainer, progress, sink, dashboard))
+            if self._evaluator.steps != trainer.steps or not self.cfg.run.evaluate_every:
+                self._save(trainer)
+        except BaseException as error:
+            if isinstance(error, DivergedError):
+                self._mark("failed")
+            self._callbacks.on_stop(trainer, "failed")
+            raise
+        finished = trainer.steps >= self.cfg.train.total_steps
+        status: Status = "finished" if finished else "stopped"
+        self._mark(status)
+        self._callbacks.on_stop(trainer, status)
+        self._write(trainer, sink, {})
+        return status
 
     def _advise(self) -> str:
         """What is safe when the disk is full."""
@@ -326,16 +345,22 @@ class Session:
             log.warning("%s", notice)
 
     @property
+    def _scored(self) -> int:
+        """Episodes that the score is the mean of."""
+        return int(sum(episodes for episodes, _ in self._recent))
+
+    @property
     def score(self) -> float | None:
         """Mean return of about the last hundred episodes; None before the first ended."""
-        count = sum(episodes for episodes, _ in self._recent)
+        count = self._scored
         return sum(total for _, total in self._recent) / count if count else None
 
     def _after(
         self, trainer: Trainer, progress: Progress, sink: Sink, dashboard: Dashboard | None
     ) -> None:
         self._note(progress.episodes)
-        exam = self._examine(trainer)
+        trainer.score, trainer.scored_episodes = self.score, self._scored
+        exam = self._evaluator.evaluate(trainer)
         cluster = progress.cluster
         metrics = {
             "updates": float(progress.updates),
@@ -346,7 +371,13 @@ class Session:
             **{f"evaluation/{name}": value for name, value in exam.items()},
             **({} if cluster is None else cluster.metrics()),
         }
-        sink.write(progress.steps, metrics)
+        trainer.metric_names |= metrics.keys()
+        try:
+            if exam:
+                self._callbacks.on_evaluation(trainer, exam)
+            self._callbacks.on_update(trainer, progress)
+        finally:
+            self._write(trainer, sink, metrics)
         if dashboard is not None:
             dashboard.update(
                 Snapshot(
@@ -356,14 +387,21 @@ class Session:
                     progress.losses,
                     self._episodes,
                     () if cluster is None else cluster.lines(),
+                    self._logged,
                 )
             )
-        for callback in self._callbacks:
-            callback(trainer, progress)
         due = time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds
         if self._ranks.share(due) or exam:
             self._write_histograms(trainer, sink)
             self._save(trainer, exam.get("mean_return"))
+            self._write(trainer, sink, {})  # what callbacks logged after the checkpoint
+
+    def _write(self, trainer: Trainer, sink: Sink, metrics: Mapping[str, float]) -> None:
+        """Write metrics and those that callbacks logged."""
+        logged, trainer.logged = trainer.logged, {}
+        self._logged = {**self._logged, **logged}
+        if metrics or logged:
+            sink.write(trainer.steps, {**metrics, **logged})
 
     def _write_histograms(self, trainer: Trainer, sink: Sink) -> None:
         """All weights, as often as a checkpoint is written."""
@@ -372,44 +410,6 @@ class Session:
             for name, weight in policy.named_parameters():
                 values = weight.detach().float().cpu().numpy()
                 sink.histogram(trainer.steps, f"{prefix}/{name}", values)
-
-    def _examine(self, trainer: Trainer) -> dict[str, float]:
-        """What an evaluation by the first rank says, if one is due; the same episodes each time."""
-        every, done = self.cfg.run.evaluate_every, trainer.steps >= self.cfg.train.total_steps
-        if not every or (trainer.steps // every == self._examined // every and not done):
-            return {}
-        self._examined = trainer.steps
-        found = {} if self._ranks.rank else self._play(trainer)
-        return self._ranks.share(found, patient=True)
-
-    def _play(self, trainer: Trainer) -> dict[str, float]:
-        episodes = self.cfg.run.evaluation_episodes
-        if self._examiner is None:
-            copies = min(COPIES, episodes)
-            env = self._inputs.env_of(self.cfg.env)
-            self._examiner = make(env, copies, **self.cfg.env_options)
-        limit = self.cfg.run.evaluation_max_episode_steps
-        found = play(
-            trainer.policies,
-            self._examiner,
-            episodes,
-            seed=self.cfg.seed,
-            engine=engine_of(self.cfg),
-            max_episode_steps=limit,
-        )
-        if found.cut_off:
-            log.warning(
-                "evaluation: %d of %d episodes did not end within %d steps and were cut off; "
-                "--run.evaluation-max-episode-steps sets the limit",
-                found.cut_off,
-                len(found.returns),
-                limit,
-            )
-        return found.to_dict()
-
-    def _end_examiner(self) -> None:
-        if self._examiner is not None:
-            self._examiner.close()
 
     def _note(self, episodes: Mapping[str, float]) -> None:
         if not episodes:
@@ -426,25 +426,33 @@ class Session:
         if not (self._keeps or self._resumes):
             return
         tensors, state = trainer.checkpoint()
-        if self._run is None:  # the first rank writes it
-            return
+        path = None if self._run is None else self._write_checkpoint(tensors, state, score)
+        path = self._ranks.share(path)
+        assert path is not None
+        self._callbacks.on_checkpoint(trainer, path)
+
+    def _write_checkpoint(self, tensors: Tensors, state: State, score: float | None) -> Path:
+        """Write the checkpoint of all ranks, at the first one."""
+        assert self._run is not None
         state["recent"] = [list(pair) for pair in self._recent]
-        state["examined"] = self._examined
+        state["examined"] = self._evaluator.steps
         if self._recorder is not None:
             state["recorded"] = self._recorder.commit()
         if self._programs is not None:
             state["trajectories"] = self._programs.state()
         if not self.cfg.run.evaluate_every:
             score = self.score
-        self._run.save(trainer.steps, tensors=tensors, state=state, score=score)
+        path = self._run.save(int(state["steps"]), tensors=tensors, state=state, score=score)
         self._run.prune(self.cfg.run.keep)
+        return path
 
     def _restore(self, trainer: Trainer) -> int:
         trust = self._inputs.trust
         state = trainer.restore(None if self._run is None else _resumable(self._run, trust))
         with refuses_misfits("this run"):
             self._recent = [(float(n), float(total)) for n, total in state["recent"]]
-            self._examined = int(state.get("examined", 0))
+            self._evaluator.steps = int(state.get("examined", 0))
+            trainer.score, trainer.scored_episodes = self.score, self._scored
         if self._recorder is not None and "recorded" in state:
             for writer, episodes in zip(self._recorder.writers, state["recorded"], strict=True):
                 writer.keep(int(episodes))  # what came after the checkpoint comes once more
@@ -480,14 +488,14 @@ def _resumable(run: Run, trust: bool) -> Checkpoint:
     path = _last(run)
     found = load_checkpoint(path)
     states = {name for name in found.tensors if STATES.fullmatch(name)}
-    if states and not trust and not is_own(path):
+    if (states or found.state.get(ATTRIBUTES)) and not trust and not is_own(path):
         log.warning(
             "new episodes begin: the states of environments in %s were not written here. If you "
             "know who wrote them, use --trust (in Python trust=True).",
             path,
         )
         tensors = {name: found.tensors[name] for name in found.tensors if name not in states}
-        found = replace(found, tensors=tensors)
+        found = replace(found, tensors=tensors, state={**found.state, ATTRIBUTES: {}})
     if found.state.get(POLICY_ONLY):
         raise UsageError(
             f"resume: {run.name!r} holds a policy only, without the optimizer and the experience "

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -24,8 +24,11 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import keep_freed_memory
 from fugu.core.seeding import derive
 from fugu.envs.contract import AgentGroup
+from fugu.envs.plain import from_json, to_json
 from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint, refuses_misfits
+from fugu.training.callbacks import Callbacks
+from fugu.training.changes import check_metrics, check_settings
 from fugu.training.inputs import RunInputs
 from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint
 from fugu.training.shares import broadcast, count_copies, share_of
@@ -35,6 +38,7 @@ from fugu.vector.ray_report import ClusterReport
 SMALL = 1 << 17  # numbers of a layer for a minibatch that one thread computes best
 ENVIRONMENTS = 0  # the branch of the seed tree
 STOPS = ("SIGINT", "SIGTERM", "SIGUSR1")  # of a terminal, and of schedulers that want the machine
+CHANGES, ATTRIBUTES = "changes", "environment_attributes"  # of a checkpoint's state
 Report = Mapping[str, float]
 
 
@@ -77,6 +81,12 @@ class Trainer:
         steps: Agent steps so far, of all ranks.
         updates: Updates so far.
         stopping: Setting it, at any rank, ends `run` after the update under way.
+        stop_reason: Why a callback stops the run.
+        callbacks: Run between updates.
+        logged: Metrics of callbacks that are not written yet.
+        metric_names: The built-in metrics so far.
+        score: Mean return of about the last hundred episodes; None before the first ended.
+        scored_episodes: How many these are.
     """
 
     def __init__(self, cfg: Config, inputs: RunInputs | None = None) -> None:
@@ -95,6 +105,12 @@ class Trainer:
             self.close()
             raise
         self.steps, self.updates, self.stopping = 0, 0, False
+        self.inputs, self.stop_reason, self.callbacks = inputs, "", Callbacks()
+        self.logged: dict[str, float] = {}
+        self.metric_names: set[str] = set()
+        self.score: float | None = None
+        self.scored_episodes = 0
+        self._changed: dict[str, list[Any]] = {}  # settings: the first value, and that of now
 
     @property
     def policies(self) -> list[Policy]:
@@ -134,6 +150,56 @@ class Trainer:
         cluster = self.vec.cluster()
         return Progress(self.steps, self.updates, rates, phases, losses, episodes, cluster)
 
+    # ------------------------------------------------------------------ for callbacks
+
+    def stop(self, reason: str = "") -> None:
+        """End the run after the update under way, with a checkpoint and the status "stopped"."""
+        self.stopping, self.stop_reason = True, reason
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Write metrics of your own with those of the update under way, at the first rank.
+
+        Raises:
+            UsageError: A built-in metric has the same name, or a value is not a number.
+        """
+        self.logged |= check_metrics(metrics, self.metric_names)
+
+    def change(self, **settings: Any) -> None:
+        """Change settings of `train` from the next update on, as in `change(clip=0.1)`.
+
+        Checkpoints have the changes. At several ranks, each makes the same ones.
+
+        Raises:
+            UsageError: A setting may not change meanwhile, or not to this value.
+        """
+        train, algorithm = self.cfg.train, self.algorithm
+        given = check_settings(train, settings, algorithm.changeable, self.cfg.algo)
+        self.cfg = replace(self.cfg, train=replace(train, **given))
+        own = self.context.config
+        self.context.config = replace(own, train=replace(own.train, **given))
+        algorithm.change(self.context.config.train)
+        for name, value in given.items():
+            self._changed.setdefault(name, [getattr(train, name), None])[1] = value
+
+    def set_env(self, name: str, value: Any) -> None:
+        """Set an attribute of every copy of the environment, through wrappers.
+
+        It stays set when workers restart and when the run resumes. At several ranks, each sets it
+        for its own copies.
+
+        Args:
+            name: An attribute that the environments have.
+            value: Plain data: numbers, text, arrays, and lists, tuples and dicts of them.
+
+        Raises:
+            UsageError: The environments lack it, or they are native: use `env_kwargs` for those.
+        """
+        if self.vec.attributes.get(name) == to_json(value, strict=True):
+            return
+        if self.algorithm.collector is not None:
+            self.algorithm.collector.wait()
+        self.vec.keep_attr(name, value)
+
     def _check(self, losses: Mapping[str, float]) -> None:
         bad = [name for name, value in losses.items() if math.isnan(value)]
         bad = [name for name in bad if not name.endswith("explained_variance")]
@@ -154,6 +220,7 @@ class Trainer:
         """Return all that resuming exactly needs, tensors and the rest, at the first rank."""
         tensors, state = self.algorithm.state_dict()
         state |= {"steps": self.steps, "own_steps": self.algorithm.steps, "updates": self.updates}
+        state |= {CHANGES: self._changed, ATTRIBUTES: self.vec.attributes}
         return gather_checkpoint(self.ranks, tensors, state)
 
     def load_policies(self, checkpoint: Checkpoint) -> None:
@@ -183,6 +250,11 @@ class Trainer:
             seed = derive(self.cfg.seed, ENVIRONMENTS, self.updates)
             steps, self.context.steps = own.state.get("own_steps", self.steps), self.steps
             state = {**own.state, "steps": steps, "reset_seed": seed}
+            for name, (first, value) in own.state.get(CHANGES, {}).items():
+                if getattr(self.cfg.train, name, None) == first:  # else resumed with another
+                    self.change(**{name: value})
+            for name, text in own.state.get(ATTRIBUTES, {}).items():
+                self.set_env(name, from_json(text))
             self.algorithm.load_state_dict(own.tensors, state)
         return own.state
 

@@ -175,7 +175,7 @@ def make(
         asked = RaySettings(ray_address, ray_cpus, dict(ray_resources or {}), ray_timeout)
         slab, actors = begin_on_ray(setup, groups, num_envs, num_workers, asked)
         vector = Vector(slab, actors.exchange, actors, cfg, chosen)
-        vector.why_stateless = stateless
+        vector.why_stateless, vector.attributes = stateless, setup.attributes
         return vector
     slab = Slab(groups, num_envs, Exchange.bytes(workers, num_envs))
     if chosen == "native":
@@ -198,6 +198,7 @@ def make(
         crew = ProcessCrew(setup, slab, workers, make_exchange, start_method)
     vector = Vector(slab, exchange, crew, cfg, chosen)
     vector.tuning, vector.why_stateless = tuning, stateless
+    vector.attributes = setup.attributes
     return vector
 
 

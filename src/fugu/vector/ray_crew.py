@@ -121,6 +121,7 @@ class RayCrew:
         self._unpacker, self._lease, self._timeout = Unpacker(slab), lease, timeout
         self._ledger = Ledger()
         self._class: Any = ray.remote(RayWorker)
+        self._settings = job
         self._job = ray.put(cloudpickle.dumps(tuple(job)))
         workers = range(job.num_workers)
         self._firsts = np.array([self.exchange.envs_of(worker)[0] for worker in workers])
@@ -170,6 +171,7 @@ class RayCrew:
     def restart(self, worker: int) -> None:
         """Begin a new actor, wherever there is a place, that does what the old one left."""
         self._let_go(worker, ("lost", ""))
+        self._job = ray.put(cloudpickle.dumps(tuple(self._settings)))  # attributes may be set now
         self._members[worker] = self._begin(worker)
         begin, end = self.exchange.envs_of(worker)
         due = [env for env in range(begin, end) if self.exchange.state(env) in UNDER_WAY]

@@ -66,10 +66,21 @@ def record(
     if isinstance(env, Vector):
         _record(env, path, policy, steps, seed, fps, height, show)
         return path
-    kwargs = _with_render_mode(env, dict(env_kwargs or {}))
-    with make(env, copies, backend=_backend(env, kwargs), env_kwargs=kwargs) as vec:
+    with make_rendered(env, copies, env_kwargs=env_kwargs) as vec:
         _record(vec, path, policy, steps, seed, fps, height, show)
     return path
+
+
+def make_rendered(
+    env: str | Callable[..., Any],
+    copies: int,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Vector:
+    """Make environments that render pictures; see `record` and, for the options, `fugu.make`."""
+    kwargs = _with_render_mode(env, dict(env_kwargs or {}))
+    return make(env, copies, backend=_backend(env, kwargs), env_kwargs=kwargs, **options)
 
 
 def _record(

@@ -87,7 +87,7 @@ class PoolStates:
         return {}, {}
 
 
-def _in_one_go(method: Callable[P, T]) -> Callable[P, T]:
+def in_one_go(method: Callable[P, T]) -> Callable[P, T]:
     """From the beginning once more, if environments began anew in the midst of it."""
 
     @functools.wraps(method)
@@ -116,7 +116,7 @@ class AskedStates:
         self._ask, self._num_envs = ask, num_envs
         self._part = min(LONGEST, step_timeout / 4)
 
-    @_in_one_go
+    @in_one_go
     def rows(self) -> NDArray[np.uint8]:
         """One row of bytes for each environment, filled up with zeros."""
         read = self._each(_read)
@@ -127,13 +127,13 @@ class AskedStates:
             [np.frombuffer(state.ljust(width, b"\0"), np.uint8) for state, _, _ in read]
         )
 
-    @_in_one_go
+    @in_one_go
     def set_rows(self, env_ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
         """Put environments into states that `rows` gave."""
         ids = env_ids.tolist()
         self._put_back({env: row.tobytes() for env, row in zip(ids, rows, strict=True)}, _put_back)
 
-    @_in_one_go
+    @in_one_go
     def save(self) -> Arrays:
         """States one after another, their sizes, and what environments said last, as JSON."""
         read = self._each(_read)
@@ -144,7 +144,7 @@ class AskedStates:
             "infos": np.frombuffer(to_json(infos).encode(), np.uint8).copy(),
         }
 
-    @_in_one_go
+    @in_one_go
     def load(self, saved: Mapping[str, NDArray[Any]]) -> tuple[Infos, dict[int, str]]:
         """Go back; what cannot be played again begins a new episode."""
         _check_keys(saved, "states", "sizes", "infos")

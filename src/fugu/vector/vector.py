@@ -20,12 +20,14 @@ from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup, Info
 from fugu.envs.native_env import check_actions
+from fugu.envs.plain import to_json
 from fugu.spaces import Layout
 from fugu.vector.actions import ActionWriter
 from fugu.vector.batch import Batch
 from fugu.vector.batch_crew import BatchExchange
 from fugu.vector.commands import Commander, Options, ResetSeeds, Seeds
 from fugu.vector.crews import Crew
+from fugu.vector.faults import WorkerError
 from fugu.vector.gathering import Gatherer, Span, span_of, whole_envs
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.overseer import Overseer
@@ -34,10 +36,12 @@ from fugu.vector.snapshots import (
     AskedStates,
     PoolStates,
     States,
+    in_one_go,
     load_rows,
     rows_for,
     save_rows,
 )
+from fugu.vector.worker import NATIVE
 
 if TYPE_CHECKING:
     from fugu._native import Exchange
@@ -78,6 +82,7 @@ class Vector(Closing):
         faults: The last faults of workers, newest last.
         tuning: What `num_workers="auto"` found.
         why_stateless: Why `state` and `snapshot` do not work, in one sentence; None if they do.
+        attributes: What `keep_attr` has set, as JSON, which environments made later get too.
     """
 
     tuning: Tuning | None = None
@@ -90,6 +95,7 @@ class Vector(Closing):
         self.num_envs, self.batch_size, self.backend = slab.num_envs, cfg.batch_size, backend
         self.num_workers = len(crew.channels)
         self._slab, self._exchange, self._crew, self._cfg = slab, exchange, crew, cfg
+        self.attributes: dict[str, str] = {}
         self._gatherer = Gatherer(slab, cfg.batch_size, cfg.poison)
         self._writers = [
             ActionWriter(group, rows) for group, rows in zip(slab.groups, slab.rows, strict=True)
@@ -296,6 +302,29 @@ class Vector(Closing):
         else:
             values = [values] * self.num_envs
         self.ask(f"set {name}", values)
+
+    def keep_attr(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment, now and whenever a worker restarts.
+
+        The first of an environment and those that it wraps that has the attribute gets the value.
+
+        Args:
+            name: An attribute that environments have; those stepped in native code have none.
+            value: Plain data: numbers, text, arrays, and lists, tuples and dicts of them.
+        """
+        if isinstance(self._exchange, Pool | BatchExchange):
+            raise UsageError(NATIVE)
+        text, before = to_json(value, strict=True), dict(self.attributes)
+        self.attributes[name] = text  # before workers know, since one may restart meanwhile
+        try:
+            in_one_go(self.ask)(f"assign {name}", [text] * self.num_envs)
+        except WorkerError as error:
+            self.attributes.clear()
+            self.attributes.update(before)
+            _, found, why = str(error).rpartition("fugu.core.errors.UsageError: ")
+            if found:
+                raise UsageError(why.strip()) from None
+            raise
 
     def render(self) -> tuple[Any, ...]:
         """What every environment renders, in the render mode it was made with."""

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fugu.core.errors import ActionError, EnvError
+from fugu.core.errors import ActionError, EnvError, UsageError
 from fugu.core.seeding import derive
+from fugu.envs.attributes import find_holder
 from fugu.envs.contract import Env
+from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.emulation import emulate
 from fugu.envs.finite import make_check, say_what_is_not_finite
 from fugu.envs.native_env import NativeEnv
+from fugu.envs.plain import from_json
 from fugu.vector.channel import Channel
 from fugu.vector.slab import Slab
 
@@ -25,6 +28,10 @@ DONE, TIMEOUT, CLOSING, COMMAND, ODD, ERROR, INFOS, NOT_FINITE = range(8)  # of 
 RESTARTS = 0x7265  # the branch of the seed tree for environments that were restarted
 PATIENCE = 0.5  # seconds to wait at a time
 POLLING = 0.0005  # seconds between two polls of environments that wait for something outside
+NATIVE = (
+    "set_env: expected Python environments; got native ones, whose attributes cannot change while "
+    "they run. Set their arguments with env_kwargs."
+)
 SPARING = 8.0  # times as long as polling all of them took: the rest is for whom they wait for
 
 
@@ -38,6 +45,7 @@ class Setup:
         step_timeout: Seconds that an environment that is polled may take for a step.
         check_finite: Whether a reward or an observation that is NaN or infinite is a fault.
         one_thread: Keep libraries that environments use from starting threads of their own.
+        attributes: Attributes that were set, as JSON: environments that are made later get them.
     """
 
     factory: Callable[[], Any]
@@ -45,13 +53,17 @@ class Setup:
     step_timeout: float = 60.0
     check_finite: bool = True
     one_thread: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
 
     def make(self) -> Env:
         """One environment that reads and writes rows."""
         env = self.factory()
         if self.one_thread and (cv2 := sys.modules.get("cv2")):
             cv2.setNumThreads(1)  # it has its own pool, and a variable does not reach it
-        return env if isinstance(env, Env) else emulate(env, **self.emulation)
+        env = env if isinstance(env, Env) else emulate(env, **self.emulation)
+        for name, text in self.attributes.items():
+            set_attribute(env, name, text)
+        return env
 
 
 class Worker:
@@ -239,7 +251,11 @@ class Worker:
             self._fail(number, error)
         else:
             self._steps[number - self._first] = None  # it may be another from now on
-            self._send(*call_environment(env, number, *arguments))
+            reply = call_environment(env, number, *arguments)
+            kind, _, key = arguments[0].partition(" ")
+            if kind == "assign" and reply[0] == "reply":
+                self._setup.attributes[key] = arguments[1]
+            self._send(*reply)
             self._exchange.done(self._index, number)
 
     def _reset(self, number: int, seed: int | None, options: Mapping[str, Any] | None) -> None:
@@ -286,11 +302,23 @@ def _call(
         return env.render()
     if kind == "apply":
         return value(env, *arguments)
+    if kind == "assign":
+        return set_attribute(env, key, value)
     if kind == "set":
         setter = getattr(source, "set_wrapper_attr", None)
         return setter(key, value) if setter else setattr(source, key, value)
     found = look(key)
     return found(*arguments, **named) if kind == "call" and callable(found) else found
+
+
+def set_attribute(env: Env, name: str, text: str) -> None:
+    """Set an attribute of an environment, or of what it wraps, from JSON."""
+    if isinstance(env, NativeEnv):
+        raise UsageError(NATIVE)
+    if isinstance(env, EmulatedEnv):
+        env.set_attribute(name, text)
+    else:
+        setattr(find_holder(env, name), name, from_json(text))
 
 
 def _close(env: Env | None) -> None:

@@ -178,6 +178,7 @@ class Dreamer(Algorithm):
     """
 
     Config, PolicyConfig, VecConfig = DreamerConfig, DreamerPolicyConfig, DreamerVecConfig
+    changeable = ("learning_rate", "final_learning_rate")
     ignored_hints = ("train", "policy")
     unused: ClassVar[Mapping[str, Unused]] = {
         "train.cpu_offload": Unused(

@@ -37,9 +37,10 @@ from fugu.training.auto.ranking import (
 )
 from fugu.training.auto.record import Rung, SearchRecord, members_folder
 from fugu.training.auto.report import write_curves, write_settings
+from fugu.training.callbacks import AnyCallback
 from fugu.training.evaluate import COPIES, engine_of, load_policies, play
 from fugu.training.inputs import RunInputs
-from fugu.training.result import Callback, Result
+from fugu.training.result import Result
 from fugu.training.shares import AGENTS
 from fugu.training.trainer import DivergedError, Progress, Trainer
 from fugu.vector import make
@@ -54,7 +55,7 @@ OWN_FILES = ("run.json", "status.json", "config.json", SIGNATURE)
 
 # Trains a member by its settings, from its run if it has a checkpoint, with more callbacks, and
 # from the policies of another run if it is new.
-TrainMember: TypeAlias = Callable[[Config, Run | None, tuple[Callback, ...], str | None], Result]
+TrainMember: TypeAlias = Callable[[Config, Run | None, tuple[AnyCallback, ...], str | None], Result]
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ class Search:
                 shutil.rmtree(self._member(member.name).checkpoints_folder, ignore_errors=True)
 
 
-def _stop_at(steps: int) -> Callback:
+def _stop_at(steps: int) -> AnyCallback:
     """Return a callback that ends a session after so many steps of its run."""
 
     def stop(trainer: Trainer, progress: Progress) -> None:
