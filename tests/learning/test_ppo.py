@@ -63,7 +63,7 @@ def value_of_the_truncated_state(circumstance: Circumstance) -> float:
     (policy,) = result.policies
     with torch.no_grad():
         _, values, _ = policy(torch.ones(1, 1), policy.initial_state(1))
-    return float(values[0, 0]) * float(actors_of(found[0])[0].scale.divisor)
+    return float(values[0, 0]) * float(actors_of(found[0])[0].returns.divisor)
 
 
 def test_truncated_episodes_are_worth_what_would_have_come() -> None:

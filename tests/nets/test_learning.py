@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from fugu import native
-from fugu.algos.ppo import ppo_loss
+from fugu.algos.ppo import _ppo_loss
 from fugu.algos.ppo_loss import PpoLossConfig, ValueLoss, loss_settings
 from fugu.algos.segment_view import Minibatch
 from fugu.core.errors import UsageError
@@ -111,7 +111,7 @@ def by_torch(policy: Policy, batch: Minibatch, cfg: PpoLossConfig) -> tuple[Any,
     seen = batch.observations.clone()
     seen[broken] = 0
     policy.zero_grad()
-    loss, ratios, metrics = ppo_loss(policy, replace(batch, observations=seen), cfg, 50.0)
+    loss, ratios, metrics = _ppo_loss(policy, replace(batch, observations=seen), cfg, 50.0)
     loss.backward()  # type: ignore[no-untyped-call]
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in policy.parameters()]
     found = torch.cat([grad.flatten() for grad in grads]).double().numpy()
@@ -297,7 +297,7 @@ def test_gradients_are_slopes_of_the_loss() -> None:
             moved[place] += step
             torch.nn.utils.vector_to_parameters(moved, policy.parameters())
             with torch.no_grad():
-                losses.append(float(ppo_loss(policy, batch, cfg, 50.0).loss))
+                losses.append(float(_ppo_loss(policy, batch, cfg, 50.0).loss))
         slope = (losses[0] - losses[1]) / 2e-2
         assert slope == pytest.approx(grads[place], rel=2e-2, abs=3e-4)
 
