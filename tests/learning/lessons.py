@@ -25,13 +25,14 @@ from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
 from fugu.rollout.collector import Actor
 from fugu.rollout.forwards import TorchForward
+from fugu.training.callbacks import AnyCallback
 from fugu.training.evaluate import Players
-from fugu.training.session import RECENT, Callback, Result, train
+from fugu.training.session import RECENT, Result, train
 from fugu.training.trainer import Progress, Trainer
 from fugu.vector import make
 
 Settings = Mapping[str, Any]
-Circumstance = Callable[[], AbstractContextManager[tuple[Callback, ...]]]
+Circumstance = Callable[[], AbstractContextManager[tuple[AnyCallback, ...]]]
 COPIES, EPISODES = 16, 112  # of a judgement; every copy plays as many
 LAG = 8  # updates that a stale actor is behind
 
@@ -40,7 +41,7 @@ LAG = 8  # updates that a stale actor is behind
 
 
 @contextlib.contextmanager
-def as_usual() -> Iterator[tuple[Callback, ...]]:
+def as_usual() -> Iterator[tuple[AnyCallback, ...]]:
     """Nothing is changed."""
     yield ()
 
@@ -51,7 +52,7 @@ def step_by_step() -> AbstractContextManager[Any]:
 
 
 @contextlib.contextmanager
-def ends_unseen() -> Iterator[tuple[Callback, ...]]:
+def ends_unseen() -> Iterator[tuple[AnyCallback, ...]]:
     """The learner does not see that episodes end: traces run on into the next ones."""
     earn = Segments.earn
 
@@ -63,7 +64,7 @@ def ends_unseen() -> Iterator[tuple[Callback, ...]]:
 
 
 @contextlib.contextmanager
-def cuts_as_ends() -> Iterator[tuple[Callback, ...]]:
+def cuts_as_ends() -> Iterator[tuple[AnyCallback, ...]]:
     """The learner takes truncations for terminations."""
     earn = Segments.earn
 
@@ -75,7 +76,7 @@ def cuts_as_ends() -> Iterator[tuple[Callback, ...]]:
 
 
 @contextlib.contextmanager
-def imagination_off() -> Iterator[tuple[Callback, ...]]:
+def imagination_off() -> Iterator[tuple[AnyCallback, ...]]:
     """All that Dreamer imagines is zeros."""
     imagine = DreamerAgent.imagine
 
@@ -88,7 +89,7 @@ def imagination_off() -> Iterator[tuple[Callback, ...]]:
 
 
 @contextlib.contextmanager
-def stale_actor() -> Iterator[tuple[Callback, ...]]:
+def stale_actor() -> Iterator[tuple[AnyCallback, ...]]:
     """Actors act with weights that are some updates old."""
     past: deque[list[dict[str, Any]]] = deque(maxlen=LAG)
 
@@ -107,7 +108,7 @@ def stale_actor() -> Iterator[tuple[Callback, ...]]:
 
 
 @contextlib.contextmanager
-def nothing_left() -> Iterator[tuple[Callback, ...]]:
+def nothing_left() -> Iterator[tuple[AnyCallback, ...]]:
     """Nothing of the workers stays behind."""
     with make("CartPole-v1", 2, backend="process", num_workers=2):
         pass  # what is begun once and stays, such as a fork server
@@ -237,7 +238,7 @@ def learn(
     steps: int,
     settings: Settings | None = None,
     seed: int = 1,
-    callbacks: tuple[Callback, ...] = (),
+    callbacks: tuple[AnyCallback, ...] = (),
 ) -> Result:
     """Train quietly, and keep nothing; 0 steps are as many as the environment's file says."""
     sections = {"seed": seed, **(settings or {})}
