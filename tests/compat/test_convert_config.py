@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,15 @@ from fugu.compat.pufferlib.config import Conversion, convert
 from fugu.compat.pufferlib.config_tables import ABOVE_ZERO, RENAMED
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
-from fugu.sweep.ranges import read_ranges
+from fugu.sweep.ranges import Range, read_range, read_tables
 
 CONFIGS = Path(__file__).parents[2] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
+
+
+def read_ranges(tree: dict[str, Any]) -> list[Range]:
+    return [read_range(path, table) for path, table in read_tables(tree).items()]
+
+
 BREAKOUT = """
 [base]
 package = ocean
@@ -176,20 +183,20 @@ def test_settings_of_adam_go_to_the_optimiser_that_the_file_names() -> None:
     assert {name: adam.settings["train"][name] for name in theirs} == theirs
     assert "momentum" not in adam.settings["train"]
     (swept,) = read_ranges(adam.ranges)
-    assert (swept.path, swept.ends) == ("train.adam_eps", (1e-14, 1e-4))
+    assert (swept.path, swept.low, swept.high) == ("train.adam_eps", 1e-14, 1e-4)
 
 
 def test_ranges_are_those_of_a_sweep() -> None:
     steps, skip = read_ranges(convert(BREAKOUT).ranges)
-    assert (steps.path, steps.ends, steps.scale) == ("train.total_steps", (3e7, 2e8), "log")
-    assert (skip.path, skip.ends, skip.integer) == ("env_kwargs.frame_skip", (1, 8), True)
+    assert steps == Range("train.total_steps", 3e7, 2e8, log=True, integer=steps.integer)
+    assert skip == Range("env_kwargs.frame_skip", 1, 8, integer=True)
 
 
 def test_a_range_begins_above_a_number_that_is_refused() -> None:
     section = "[sweep.train.max_grad_norm]\ndistribution = uniform\nmin = 0.0\nmax = 5.0\n"
     found = convert(section)
     (norm,) = read_ranges(found.ranges)
-    assert (norm.path, norm.ends) == ("train.max_gradient_norm", (0.05, 5.0))
+    assert (norm.path, norm.low, norm.high) == ("train.max_gradient_norm", 0.05, 5.0)
     assert "since 0 is refused" in why(found, "sweep.train.max_grad_norm")[1]
     names = [path.removeprefix("train.") for path in RENAMED.values()]
     intervals = intervals_of(PPOConfig)
@@ -207,7 +214,7 @@ def test_a_converted_file_trains(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert tomllib.loads(out.read_text())["train"]["horizon"] == 64
     sweep = str(tmp_path / "out.sweep.toml")
     assert main(["sweep", "breakout", "--config", sweep, "--dry-run"]) == 0
-    assert "env_kwargs.frame_skip: whole numbers from 1 to 8" in capsys.readouterr().out
+    assert "env_kwargs.frame_skip: integers from 1 to 8" in capsys.readouterr().out
     small = ["--train.total-steps", "6000", "--run.folder", str(tmp_path / "runs"), "--quiet"]
     assert main(["train", "breakout", "--config", str(out), *small]) == 0
     assert "finished after 6,1" in capsys.readouterr().out
