@@ -39,7 +39,7 @@ from offline_lessons import (  # noqa: E402
 )
 
 from fugu.data.offline import Dataset  # noqa: E402
-from fugu.training.targets import rank_correlation  # noqa: E402
+from fugu.training.target_returns import rank_correlation  # noqa: E402
 
 HIGHEST, LOWEST_CORRELATION = 400.0, 0.8  # asked of the Decision Transformer
 LEARNERS: dict[str, dict[str, Any]] = {

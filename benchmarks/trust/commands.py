@@ -17,7 +17,7 @@ import safetensors.torch  # noqa: F401
 import torch._dynamo  # noqa: F401
 from processes import session
 
-import fugu.training.preemption
+import fugu.training.auto_resume
 import fugu.training.session  # noqa: F401
 from fugu.cli.main import main as fugu_main
 

@@ -16,8 +16,7 @@ from fugu.algos.optimisers import OptimiserConfig, make_optimiser
 from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
 from fugu.algos.safe_ppo import CostCritics, SafePPOConfig, make_multiplier, safe_advantages
 from fugu.core.errors import UsageError
-from fugu.data.episode_costs import EpisodeCosts
-from fugu.data.segments import Segments, SegmentShape
+from fugu.data.segments import EpisodeCosts, Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
 from fugu.native.advantage_reference import advantages_reference
 from fugu.policies.config import PolicyConfig

@@ -16,8 +16,8 @@ from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.store.checkpoint import read_state
 from fugu.store.run import Run
+from fugu.training.auto_resume import REQUEUE_STATUS, RequeueError, newest_alike, requeue
 from fugu.training.config import resolve_config
-from fugu.training.preemption import REQUEUE_STATUS, RequeueError, newest_alike, requeue
 from fugu.training.session import train
 
 pytestmark = pytest.mark.timeout(400)

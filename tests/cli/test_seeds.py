@@ -16,7 +16,13 @@ from fugu import native
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.store import Run
-from fugu.training.seeds import SeedResult, bootstrap_interval, interquartile_mean, mean, summary
+from fugu.training.seed_summary import (
+    SeedResult,
+    bootstrap_interval,
+    interquartile_mean,
+    mean,
+    summary,
+)
 
 pytestmark = pytest.mark.timeout(200)
 needs_native = pytest.mark.skipif(not native.available, reason="needs the native extension")

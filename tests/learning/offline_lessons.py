@@ -15,7 +15,7 @@ from fugu.data.sequences import Sequences, SequenceSampler
 from fugu.policies.policy import Policy
 from fugu.training.evaluate import Players, play
 from fugu.training.session import train
-from fugu.training.targets import ask
+from fugu.training.target_returns import ask
 from fugu.training.trainer import Progress, Trainer
 from fugu.vector import make
 

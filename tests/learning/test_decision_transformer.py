@@ -17,7 +17,7 @@ from fugu.data.offline import Dataset
 from fugu.data.recording import record_episodes
 from fugu.policies.policy import Policy
 from fugu.training.evaluate import play
-from fugu.training.targets import ask, rank_correlation
+from fugu.training.target_returns import ask, rank_correlation
 from fugu.vector import make
 
 pytestmark = pytest.mark.timeout(280)

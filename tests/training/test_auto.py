@@ -20,7 +20,7 @@ from fugu.algos.settings import read_config
 from fugu.core.config import merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.store.run import Run
-from fugu.training.auto import start
+from fugu.training.auto import search
 from fugu.training.auto.members import Candidate, make_curious_members, make_members
 from fugu.training.auto.ranking import (
     ReturnEstimate,
@@ -31,8 +31,14 @@ from fugu.training.auto.ranking import (
     recent_return,
     returns_vary,
 )
-from fugu.training.auto.record import Rung, SearchRecord
-from fugu.training.auto.report import describe_choice, rung_table, show_progress, write_curves
+from fugu.training.auto.record import (
+    Rung,
+    SearchRecord,
+    describe_choice,
+    rung_table,
+    show_progress,
+    write_curves,
+)
 from fugu.training.auto.search import Interruption
 from fugu.training.evaluate import evaluate
 from fugu.training.inputs import RunInputs
@@ -216,7 +222,7 @@ def test_a_search_is_shown_if_asked_for_and_timed(
     run = Run.create(tmp_path, "auto", "cartpole")
     SearchRecord({"train": {"total_steps": 100}}, ()).write(run)
     parts = RunInputs(trust=True)
-    found = start.resume_auto(run, parts, lambda *_: None, {}, show=show)  # type: ignore[arg-type]
+    found = search.resume_auto(run, parts, lambda *_: None, {}, show=show)  # type: ignore[arg-type]
     assert (reports[0] is show_progress) == show
     assert (found.seconds, found.status, found.signals) == (2.5, "stopped", (2,))
 

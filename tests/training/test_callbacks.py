@@ -94,7 +94,7 @@ class Notes(fugu.Callback):
         self._note("stop", status)
 
 
-def learn(env: Any, folder: Path, *callbacks: Any, **sections: Any) -> fugu.training.result.Result:
+def learn(env: Any, folder: Path, *callbacks: Any, **sections: Any) -> fugu.training.inputs.Result:
     """Train on 4 copies, 64 steps an update and 4 more in the first."""
     train = {"total_steps": 512, "horizon": 16, **sections.pop("train", {})}
     run = {"folder": folder, **sections.pop("run", {})}

@@ -19,7 +19,7 @@ from fugu.store.run import Run
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import evaluate
 from fugu.training.session import Result, resume, train
-from fugu.training.targets import evaluate_targets, rank_correlation
+from fugu.training.target_returns import evaluate_targets, rank_correlation
 from fugu.training.trainer import Trainer
 
 TINY: dict[str, Any] = {"hidden_size": 16, "blocks": 1, "window": 5}

@@ -12,8 +12,16 @@ from gymnasium import spaces
 from fugu import native
 from fugu.core.errors import UsageError
 from fugu.envs.recipes import recipe_name
-from fugu.training.config import config_layers, env_settings, resolve_config, sources_of
-from fugu.training.defaults import EnvFacts, choose, observe, settings_of
+from fugu.training.config import (
+    EnvFacts,
+    choose,
+    config_layers,
+    env_settings,
+    observe,
+    resolve_config,
+    merge_choices,
+    sources_of,
+)
 from fugu.training.session import train
 
 if not native.available:
@@ -75,10 +83,10 @@ def test_settings_follow_from_facts_and_not_from_names() -> None:
 
 
 def test_copies_of_several_agents_are_fewer() -> None:
-    several = settings_of(choose(EnvFacts(4, images=False, numeric=True, action_size=0)))
+    several = merge_choices(choose(EnvFacts(4, images=False, numeric=True, action_size=0)))
     assert several["vec"]["num_envs"] == 16
     assert several["train"]["horizon"] == 32
-    crowd = settings_of(choose(EnvFacts(500, images=False, numeric=True, action_size=0)))
+    crowd = merge_choices(choose(EnvFacts(500, images=False, numeric=True, action_size=0)))
     assert crowd["vec"]["num_envs"] == 1
     assert crowd["train"]["horizon"] == 16
 

@@ -18,8 +18,7 @@ from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
 from fugu.store.checkpoint import Checkpoint
 from fugu.training.config import resolve_config
 from fugu.training.distributed import TIMEOUT, timeout
-from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint, num_ranks
-from fugu.training.shares import check_shares
+from fugu.training.sharding import check_shares, gather_checkpoint, hand_out_checkpoint, num_ranks
 
 pytestmark = pytest.mark.timeout(900)
 Arrays = dict[str, np.ndarray[Any, Any]]

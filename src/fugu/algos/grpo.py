@@ -58,7 +58,7 @@ from fugu.policies.policy import Policy, frozen_copy
 from fugu.policies.unpack import torch_dtype
 from fugu.rollout.collector import Collector, ViewBatch
 from fugu.rollout.episode_actor import EpisodeActor
-from fugu.rollout.recall import Recall
+from fugu.rollout.observation_views import Recall
 from fugu.vector import Batch, Vector
 
 Floats = NDArray[np.float32]

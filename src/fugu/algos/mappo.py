@@ -27,7 +27,7 @@ from fugu.policies.central import CentralPolicy, make_central_policy, make_playe
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy
 from fugu.policies.sight import Part, Sight
-from fugu.rollout.critic_observations import CriticObservations
+from fugu.rollout.observation_views import CriticObservations
 from fugu.spaces import Layout
 
 

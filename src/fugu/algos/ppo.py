@@ -75,7 +75,7 @@ from fugu.policies.policy import Policy
 from fugu.rollout.collector import Actor, Collector, ViewBatch
 from fugu.rollout.forwards import LearnerForward, load_forward, make_forward
 from fugu.rollout.native_collector import NativeCollector, can_fill_segments
-from fugu.rollout.recall import Recall
+from fugu.rollout.observation_views import Recall
 from fugu.rollout.return_normalizer import ReturnNormalizer
 
 log = logging.getLogger("fugu")

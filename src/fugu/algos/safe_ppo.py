@@ -28,8 +28,7 @@ from fugu.core.intervals import (
     PositiveOrInfinite,
 )
 from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
-from fugu.data.episode_costs import by_constraint
-from fugu.data.segments import Segments
+from fugu.data.segments import Segments, by_constraint
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 

@@ -71,7 +71,7 @@ class Evaluate:
 
     def _ask(self) -> None:
         from fugu.track.picture import check_picture
-        from fugu.training.targets import draw_targets, evaluate_targets, rank_correlation
+        from fugu.training.target_returns import draw_targets, evaluate_targets, rank_correlation
 
         if self.video is not None:
             raise UsageError("video: given with targets; allowed: without them.")

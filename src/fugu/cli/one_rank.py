@@ -61,7 +61,7 @@ def attend(work: Callable[[tuple[AnyCallback, ...]], int]) -> int:
 
 def exit_status(result: Result, requeues: bool) -> int:
     """Of a session: 0 if it went to the end, 75 if it was requeued, else 128 + the signal."""
-    from fugu.training.preemption import REQUEUE_STATUS, RequeueError, requeue
+    from fugu.training.auto_resume import REQUEUE_STATUS, RequeueError, requeue
 
     if result.status == "finished" or not result.signals:
         return 0

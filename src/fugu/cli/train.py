@@ -143,8 +143,8 @@ class Train:
     def _launch(self, cfg: Config) -> int:
         """Train as several ranks that find their run by its name, also when started again."""
         from fugu.store.run import Run
-        from fugu.training.preemption import newest_alike
-        from fugu.training.shares import check_shares
+        from fugu.training.auto_resume import newest_alike
+        from fugu.training.sharding import check_shares
 
         nproc = max(1, self.launch.nproc)
         if nproc > 1:
@@ -245,7 +245,7 @@ class Resume:
         """Train on; 0 if it went to the end."""
         from fugu.store.checkpoint import read_state
         from fugu.store.run import Run
-        from fugu.training.rank_checkpoints import num_ranks
+        from fugu.training.sharding import num_ranks
 
         if is_rank():
             return attend(self.train_rank)
@@ -302,8 +302,7 @@ def report(result: Result) -> None:
     """A line about what came of a session, which the first rank knows."""
     if result.run is None:
         return
-    from fugu.training.auto.record import read_record
-    from fugu.training.auto.report import describe_choice
+    from fugu.training.auto.record import describe_choice, read_record
 
     score = "no episode ended" if result.score is None else f"mean return {result.score:.4g}"
     rate = result.steps / max(result.seconds, 1e-9)

@@ -12,8 +12,9 @@ from fugu.algos.algorithm import PolicyFactory
 from fugu.core.errors import UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.envs.untrusted import CALLED
-from fugu.policies.policy import make_policy
+from fugu.policies.policy import Policy, make_policy
 from fugu.policies.recalling import recalling
+from fugu.store.run import Run
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,28 @@ def name_of(env: str | Callable[..., Any]) -> str:
         return CALLED
     found = getattr(importlib.import_module(module), name, None)
     return f"{module}:{name}" if found is env else CALLED
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a session.
+
+    Attributes:
+        run: Its folder; None if nothing was kept, and at all ranks but the first.
+        policies: As they are now, one for each group of agents.
+        steps: Agent steps so far.
+        seconds: Of this session.
+        score: Mean return of the last episodes; None if none ended.
+        status: "finished", or "stopped" by a signal or a callback.
+        signals: That came, to whatever rank.
+        stop_reason: Why a callback stopped it, if it said so.
+    """
+
+    run: Run | None
+    policies: list[Policy]
+    steps: int
+    seconds: float
+    score: float | None
+    status: str
+    signals: tuple[int, ...] = ()
+    stop_reason: str = ""

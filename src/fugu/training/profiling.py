@@ -35,7 +35,7 @@ PARTS = {
         "fugu.rollout.forwards:NativeForward.refresh",
         "fugu.rollout.forwards:LearnerForward.refresh",
     ],
-    ("collect", "critics' rows"): ["fugu.rollout.critic_observations:CriticObservations.__call__"],
+    ("collect", "critics' rows"): ["fugu.rollout.observation_views:CriticObservations.__call__"],
     ("collect", "sampling"): [
         "fugu.policies.distribution:ActionDistribution.sample",
         "fugu.policies.distribution:ActionDistribution.to_rows",

@@ -33,16 +33,14 @@ from fugu.track.jsonl import JsonlSink
 from fugu.track.sinks import Sink
 from fugu.track.snapshot import Snapshot
 from fugu.training.auto.record import is_unfinished
-from fugu.training.auto.search import TrainMember
-from fugu.training.auto.start import resume_auto, train_auto
+from fugu.training.auto.search import TrainMember, resume_auto, train_auto
+from fugu.training.auto_resume import newest_alike
 from fugu.training.callbacks import AnyCallback, Callbacks, Status
 from fugu.training.config import given_settings, resolve_config
 from fugu.training.distributed import joined
-from fugu.training.evaluator import Evaluator
+from fugu.training.evaluate import Evaluator
+from fugu.training.inputs import Result as Result
 from fugu.training.inputs import RunInputs, name_of
-from fugu.training.preemption import newest_alike
-from fugu.training.programs import ProgramRecorder
-from fugu.training.result import Result as Result
 from fugu.training.trainer import (
     ATTRIBUTES,
     DivergedError,
@@ -50,6 +48,7 @@ from fugu.training.trainer import (
     Trainer,
     stops_on_signals,
 )
+from fugu.training.trajectories import TrajectoryRecorder
 from fugu.training.untrusted import settings_of
 
 log = logging.getLogger("fugu")
@@ -224,7 +223,7 @@ class Session:
         self._logged: dict[str, float] = {}  # the last values of what callbacks log
         self._evaluator = Evaluator(cfg.run.evaluate_every, cfg.run.evaluation_episodes)
         self._recorder: Recorder | None = None
-        self._programs: ProgramRecorder | None = None
+        self._programs: TrajectoryRecorder | None = None
 
     def run(self) -> Result:
         """To the end, or until it is stopped; the run's folder then says how it ended."""
@@ -325,7 +324,7 @@ class Session:
                 raise UsageError(
                     "run.trajectories: given for a run that is not kept; allowed: with keep=True."
                 )
-            programs = ProgramRecorder(self._run.folder, self._run.name, cfg.vec.group_size)
+            programs = TrajectoryRecorder(self._run.folder, self._run.name, cfg.vec.group_size)
             stack.callback(programs.close)
             collector.episodes.listener = self._programs = programs
 

@@ -27,11 +27,15 @@ from fugu.envs.contract import AgentGroup
 from fugu.envs.plain import from_json, to_json
 from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint, refuses_misfits
-from fugu.training.callbacks import Callbacks
-from fugu.training.changes import check_metrics, check_settings
+from fugu.training.callbacks import Callbacks, check_metrics, check_settings
 from fugu.training.inputs import RunInputs
-from fugu.training.rank_checkpoints import gather_checkpoint, hand_out_checkpoint
-from fugu.training.shares import broadcast, count_copies, share_of
+from fugu.training.sharding import (
+    broadcast,
+    count_copies,
+    gather_checkpoint,
+    hand_out_checkpoint,
+    share_of,
+)
 from fugu.vector import Vector, make
 from fugu.vector.ray_report import ClusterReport
 

@@ -26,7 +26,7 @@ class _Open:
     members: dict[int, Trajectory] = field(default_factory=dict)  # by copy
 
 
-class ProgramRecorder:
+class TrajectoryRecorder:
     """Writes the programs of ended episodes; attempts of a team at the same prompt are one group.
 
     Copies may come in any order, each with its own episodes in theirs. It is told what the learner

@@ -20,9 +20,9 @@ from fugu.store.trajectories import TrajectoryGroup, read_groups
 from fugu.track.dashboard import Dashboard
 from fugu.track.panel import picture
 from fugu.training import session as session_module
-from fugu.training.programs import MOST_OPEN, ProgramRecorder
 from fugu.training.session import resume
 from fugu.training.trainer import Progress, Trainer
+from fugu.training.trajectories import MOST_OPEN, TrajectoryRecorder
 
 DIGITS: dict[str, Any] = {
     "env_kwargs": {"split": "all", "tokenizer": "letters:01", "program_length": 1,
@@ -148,7 +148,7 @@ def test_groups_wait_for_their_members_and_not_for_ever(tmp_path: Path) -> None:
     def info(task: str, program: str) -> dict[str, Any]:
         return {"task": task, "prompt": "p", "program": program, "episode_return": 0.5}
 
-    recorder = ProgramRecorder(tmp_path, "run", 2)
+    recorder = TrajectoryRecorder(tmp_path, "run", 2)
     recorder(0, info("a", "1"))
     recorder(0, info("a", "2"))  # before its mate's first
     recorder(1, info("b", "3"))  # a copy that a fault has set on other problems
