@@ -23,10 +23,10 @@ from claims import Claim, Options, finish
 from rich.console import Console
 from rich.table import Table
 
-from fugu.sweep.curves import TrialCurve
 from fugu.sweep.plan import SearchConfig, make_plan
 from fugu.sweep.running import ExecutionConfig, start_sweep
 from fugu.sweep.sampler import SamplerName
+from fugu.sweep.trials import TrialCurve
 from fugu.track.jsonl import read_metrics
 
 SOLVED, LONGEST = 475.0, 200_000

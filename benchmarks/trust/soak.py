@@ -41,7 +41,7 @@ from rich.console import Console
 
 from fugu.store.checkpoint import verify_checkpoint
 from fugu.store.run import Run
-from fugu.sweep.curves import MetricsTail
+from fugu.sweep.trials import MetricsTail
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

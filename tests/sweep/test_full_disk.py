@@ -17,9 +17,9 @@ from fugu.sweep import trial_process
 from fugu.sweep.controller import Controller
 from fugu.sweep.plan import SweepPlan
 from fugu.sweep.recovery import without_retried
+from fugu.sweep.report import SweepView
 from fugu.sweep.storage import JOURNAL, create_study, open_storage
 from fugu.sweep.trials import DISK_FULL, TrialProgress, TrialTask
-from fugu.sweep.view import SweepView
 
 
 def test_half_a_line_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,14 @@ from optuna.trial import TrialState
 from fugu.sweep.sampler import (
     INTERRUPTED,
     CostAwareSampler,
+    GaussianProcess,
+    UnitCube,
     best_within,
     expected_improvement,
     make_sampler,
     outcome,
     pareto_front,
 )
-from fugu.sweep.surrogate import GaussianProcess, UnitCube
 
 Objective = Callable[[Mapping[str, Any]], tuple[float, float]]
 Space = dict[str, BaseDistribution]

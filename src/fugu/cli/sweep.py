@@ -156,7 +156,7 @@ def _print_result(result: SweepResult) -> int:
     """Print the report of a sweep; return 0 if it is complete and has a best trial."""
     from rich.console import Console
 
-    from fugu.sweep.view import front_table
+    from fugu.sweep.report import front_table
 
     plan, report = result.plan, result.report
     counts = f"{report.complete} complete, {report.pruned} pruned, {report.failed} failed"

@@ -26,7 +26,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from fugu.core.config import to_tree
 from fugu.core.errors import DiskFullError, FuguError
 from fugu.store.run import Run
-from fugu.sweep.curves import TrialCurve
 from fugu.sweep.plan import SweepPlan
 from fugu.sweep.recovery import (
     FAILURE,
@@ -37,9 +36,16 @@ from fugu.sweep.recovery import (
     this_process,
     without_retried,
 )
+from fugu.sweep.report import SweepView
 from fugu.sweep.storage import full_disk_advice
-from fugu.sweep.trials import DISK_FULL, Launcher, TrialProcess, TrialProgress, TrialTask
-from fugu.sweep.view import SweepView
+from fugu.sweep.trials import (
+    DISK_FULL,
+    Launcher,
+    TrialCurve,
+    TrialProcess,
+    TrialProgress,
+    TrialTask,
+)
 
 POLL_SECONDS = 0.3
 GRACE_SECONDS = 30.0  # for a trial that was asked to stop

@@ -15,7 +15,7 @@ from fugu.core.intervals import CheckedConfig, NonNegativeFloat, PositiveInt
 from fugu.core.writing import tells_full_disk
 from fugu.sweep.controller import Controller
 from fugu.sweep.plan import SweepPlan
-from fugu.sweep.report import SweepReport, write_report
+from fugu.sweep.report import SweepReport, SweepView, write_report
 from fugu.sweep.sampler import make_sampler
 from fugu.sweep.storage import (
     JOURNAL,
@@ -29,7 +29,6 @@ from fugu.sweep.storage import (
     write_sweep_file,
 )
 from fugu.sweep.trials import LocalTrial, ray_launcher
-from fugu.sweep.view import SweepView
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from typing import Any
 
 from fugu.core.config import to_tree
 from fugu.core.errors import FuguError, MissingExtraError
-from fugu.sweep.curves import TrialCurve
 from fugu.sweep.plan import SweepPlan
 from fugu.sweep.ranges import Range
-from fugu.sweep.trials import LocalTrial, TrialProcess, TrialTask
+from fugu.sweep.trials import LocalTrial, TrialCurve, TrialProcess, TrialTask
 
 POLL_SECONDS = 0.5
 

@@ -15,10 +15,9 @@ from optuna.trial import TrialState, create_trial
 from rich.console import Console
 
 from fugu.sweep.controller import RunningTrial
-from fugu.sweep.curves import TrialCurve
 from fugu.sweep.plan import SearchConfig, SweepPlan
-from fugu.sweep.trials import TrialProgress, TrialTask
-from fugu.sweep.view import SweepView, front_trials, trial_line
+from fugu.sweep.report import SweepView, front_trials, trial_line
+from fugu.sweep.trials import TrialCurve, TrialProgress, TrialTask
 
 Plans = Callable[..., SweepPlan]
 

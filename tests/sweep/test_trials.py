@@ -15,8 +15,8 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from fugu.sweep import recovery
-from fugu.sweep.curves import MetricsTail, TrialCurve, score_at
 from fugu.sweep.recovery import Recovery, is_dead, this_process
+from fugu.sweep.trials import MetricsTail, TrialCurve, score_at
 
 
 def curve_of(*scores: float, step: int = 10) -> TrialCurve:
