@@ -20,7 +20,7 @@ from fugu.algos.settings import read_config
 from fugu.core.config import merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.store.run import Run
-from fugu.training.auto import search
+from fugu.training.auto import search as search_module
 from fugu.training.auto.members import Candidate, make_curious_members, make_members
 from fugu.training.auto.ranking import (
     ReturnEstimate,
@@ -217,12 +217,12 @@ def test_a_search_is_shown_if_asked_for_and_timed(
             return Interruption((2,))
 
     clock = iter([10.0, 12.5])
-    monkeypatch.setattr(start, "Search", Stopped)
-    monkeypatch.setattr(start, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(search_module, "Search", Stopped)
+    monkeypatch.setattr(search_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     run = Run.create(tmp_path, "auto", "cartpole")
     SearchRecord({"train": {"total_steps": 100}}, ()).write(run)
     parts = RunInputs(trust=True)
-    found = search.resume_auto(run, parts, lambda *_: None, {}, show=show)  # type: ignore[arg-type]
+    found = search_module.resume_auto(run, parts, lambda *_: None, {}, show=show)  # type: ignore[arg-type]
     assert (reports[0] is show_progress) == show
     assert (found.seconds, found.status, found.signals) == (2.5, "stopped", (2,))
 

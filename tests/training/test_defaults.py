@@ -17,9 +17,9 @@ from fugu.training.config import (
     choose,
     config_layers,
     env_settings,
+    merge_choices,
     observe,
     resolve_config,
-    merge_choices,
     sources_of,
 )
 from fugu.training.session import train
