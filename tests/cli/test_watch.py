@@ -15,8 +15,8 @@ from fugu.cli.main import main
 if not native.available:
     pytest.skip("needs the native extension", allow_module_level=True)
 
-from fugu.cli.playing.loop import KeyEvent, run
-from fugu.cli.playing.watched import WatchedGame, watched_vector
+from fugu.cli.games import WatchedGame, watched_vector
+from fugu.cli.screens import KeyEvent, run
 from fugu.cli.subjects import Cast, find_run
 from fugu.core.errors import UsageError
 from fugu.store import Run

@@ -137,11 +137,8 @@ SLOW = {
 
 
 def spawn_resume(name: str, sweeps: Path) -> subprocess.Popen[bytes]:
-    command = (
-        "import sys; from fugu.cli.sweep import Sweep; sys.exit(Sweep.parse(sys.argv[1:]).run())"
-    )
-    words = ["--resume", name, "--root", str(sweeps), "--quiet"]
-    return subprocess.Popen([sys.executable, "-c", command, *words])
+    words = ["sweep", "--resume", name, "--root", str(sweeps), "--quiet"]
+    return subprocess.Popen([sys.executable, "-m", "fugu.cli.main", *words])
 
 
 def wait_for(what: Callable[[], Any], process: subprocess.Popen[bytes] | None = None) -> Any:

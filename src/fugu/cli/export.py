@@ -1,4 +1,4 @@
-"""`fugu export`: a trained policy as files that need no trainer."""
+"""`fugu export` and `fugu gallery`: policies and environments as files that need no trainer."""
 
 from __future__ import annotations
 
@@ -128,6 +128,32 @@ class Export:
         size = page.path.stat().st_size
         print(f"wrote {page.path}: {size / 1e3:,.0f} kB, {modules / 1e3:,.0f} kB of WebAssembly")
         print(f"next: open {page.path.resolve().as_uri()}")
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Write a web page on which every environment of the suite can be played.
+
+    The page is one file that needs nothing else: open it from the disk, or put it on any host.
+    """
+
+    env: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="ENV")] = ()
+    """Only these: native environments or paths of built ones; may be given several times."""
+    out: Path = Path("gallery")
+    """The folder of the page."""
+
+    def run(self) -> int:
+        """Write the page and return the exit status."""
+        from fugu.web import write_gallery
+
+        if self.out.exists() and not self.out.is_dir():
+            raise UsageError(f"out: given {str(self.out)!r}, a file; allowed: a folder.")
+        page = write_gallery(self.out, self.env or None)
+        size = page.path.stat().st_size
+        count = len(page.module_bytes)
+        print(f"wrote {page.path}: {count} environments, {size / 1e3:,.0f} kB")
+        print(f"next: open {page.path.resolve().as_uri()}")
+        return 0
 
 
 def _tell_loss(report: CReport) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fugu.cli.settings import Settings, parse_settings
+from fugu.cli.parsing import EnvSettings, parse_settings
+from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from fugu.cli.playing import loop
+    from fugu.cli.games import Game, WatchedGame
     from fugu.store.run import Run
 
 
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 class Play:
     """Play a native environment with the keyboard, or watch a run's policy play its environment.
 
-    Cells of a board are chosen by the mouse. Agents without keys act by chance. R begins anew, the
+    Cells of a board are chosen by the mouse. Agents without keys act at random. R starts again, the
     space bar pauses and Esc or Q quits, unless the game uses them itself.
     """
 
     env: Annotated[str, tyro.conf.arg(metavar="ENV|RUN")]
     """A native environment or its path, or a run: its name, how it begins, its folder, latest."""
-    set: Settings = ()
+    set: EnvSettings = ()
     """Settings of the environment, beside those of the run."""
     seed: int | None = None
     """Seed of the game; a fresh one if not given."""
@@ -51,11 +52,8 @@ class Play:
 
     def run(self) -> int:
         """Play; 0 when it ends."""
-        from fugu.cli.playing.loop import keys_of, run
-        from fugu.cli.playing.terminal import terminal
-        from fugu.cli.playing.window import has_display, window
+        from fugu.cli.screens import has_display, keys_of, run, terminal, window
         from fugu.cli.subjects import find_run
-        from fugu.core.errors import UsageError
 
         if self.fps is not None and not self.fps > 0:
             raise UsageError(f"fps: given {self.fps}; allowed: a number above 0.")
@@ -75,10 +73,9 @@ class Play:
             print(game.status())
         return 0
 
-    def _game(self) -> loop.Game:
+    def _game(self) -> Game:
         """A game for people."""
-        from fugu.cli.playing.game import Game
-        from fugu.core.errors import UsageError
+        from fugu.cli.games import Game
         from fugu.envs import suite
         from fugu.envs.native_env import NativeEnv
         from fugu.envs.resolve import resolve
@@ -95,11 +92,10 @@ class Play:
             )
         return Game(factory(), self.seed, self.players)
 
-    def _watched(self, found: Run, stack: ExitStack) -> loop.Game:
+    def _watched(self, found: Run, stack: ExitStack) -> WatchedGame:
         """A game that the policies of a run play."""
-        from fugu.cli.playing.watched import WatchedGame, watched_vector
+        from fugu.cli.games import WatchedGame, watched_vector
         from fugu.cli.subjects import Cast
-        from fugu.core.errors import UsageError
         from fugu.core.seeding import fresh_seed
 
         if self.players is not None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fugu.cli.settings import Settings, parse_settings
+from fugu.cli.parsing import EnvSettings, parse_settings
+from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fugu.data.recording import Policy
@@ -34,7 +35,7 @@ class Record:
     """Steps to play. A PNG shows how it looks after them."""
     copies: int = 1
     """Copies to show side by side."""
-    set: Settings = ()
+    set: EnvSettings = ()
     """Settings or arguments of the environment, beside those of the run."""
     seed: int = 0
     """Seed of the environment and of the actions."""
@@ -54,7 +55,6 @@ class Record:
     def run(self) -> int:
         """Record; 0 if there is a file."""
         from fugu.cli.subjects import Cast, find_run
-        from fugu.core.errors import UsageError
         from fugu.vector.recording import record
 
         if self.data is not None and self.video is not None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from fugu.cli.parsing import Commands
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fugu.zoo.index import ZooPolicy
 
-_STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
 
 
@@ -158,22 +158,13 @@ class ZooPull:
 class Zoo:
     """List, watch, evaluate or copy the trained policies that come with fugu."""
 
-    action: Annotated[Literal["list", "play", "eval", "pull"], tyro.conf.Positional]
-    """What to do; fugu zoo ACTION --help describes it."""
-
     @classmethod
-    def parse(cls, args: list[str]) -> Any:
-        """Return the command of the group that `args` describe."""
-        return tyro.extras.subcommand_cli_from_dict(
-            {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull},
-            prog="fugu zoo",
-            description=cls.__doc__,
-            args=args,
-            config=_STYLE,
-        )
+    def commands(cls) -> Commands:
+        """Return the commands of the group."""
+        return {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull}
 
     def run(self) -> int:
-        """Raise; `parse` returns the commands of the group instead."""
+        """Raise: a command line names a command of the group."""
         raise NotImplementedError("run() -> int")
 
 
