@@ -28,7 +28,7 @@ from fugu.sweep.report import SweepView
 from fugu.sweep.running import ExecutionConfig, resume_sweep, start_sweep
 from fugu.sweep.storage import JOURNAL, SWEEP_FILE, create_study, load_study, open_storage
 from fugu.sweep.trials import TrialProgress, TrialTask
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.config import resolve_config
 
 pytestmark = pytest.mark.timeout(600)

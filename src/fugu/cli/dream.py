@@ -8,15 +8,17 @@ from typing import Annotated
 
 import tyro
 
+from fugu.cli.parsing import ActingOptions, RunName
+
 
 @dataclass(frozen=True)
-class Dream:
+class Dream(ActingOptions):
     """Show what a run's world model predicts from actions alone, beside what really happens.
 
     Images stand side by side, truth first; numbers are lines, the truth's in grey.
     """
 
-    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    name: RunName
     """The run: its name, the beginning of it, its folder, or latest."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE.gif|.mp4|.png")] = Path("dream.gif")
     """The file to write."""
@@ -24,18 +26,10 @@ class Dream:
     """Steps of an episode that the model looks at."""
     steps: int = 48
     """Steps that it then predicts."""
-    sample: bool = False
-    """Draw actions at random, as in training, and do not take the most probable ones."""
-    best: bool = False
-    """Take the best checkpoint and not the last."""
     fps: float = 10.0
     """Steps a second."""
     seed: int = 0
     """Of the environment, the actions and the dream."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Dream; 0 if there is a file."""

@@ -5,33 +5,24 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from fugu.cli.parsing import ActingOptions, RunName
 from fugu.core.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(ActingOptions):
     """Play episodes with a run's policy and say what they came to."""
 
-    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    name: RunName
     """The run: its name, the beginning of it, its folder, or latest."""
     episodes: int = 100
     """Episodes of single agents to play, the same number of each agent of each copy."""
     max_episode_steps: int = 100_000
     """Environment steps after which an episode that does not end is counted as truncated."""
-    best: bool = False
-    """Take the best checkpoint and not the last."""
-    sample: bool = False
-    """Draw actions at random, as in training, and do not take the most probable ones."""
     seed: int = 0
     """Of the environments and of the actions."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
     video: Path | None = None
     """Write a video of it too: FILE.mp4 or FILE.gif."""
     target: tuple[float, ...] = ()
@@ -70,7 +61,7 @@ class Evaluate:
         return 0
 
     def _ask(self) -> None:
-        from fugu.track.picture import check_picture
+        from fugu.track.curves import check_picture
         from fugu.training.target_returns import draw_targets, evaluate_targets, rank_correlation
 
         if self.video is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from fugu.cli.parsing import RunName, RunOptions
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(RunOptions):
     """Write a run's policy as ONNX, as plain C, as WebAssembly, or as a web page to watch and play.
 
     fugu.export.load acts with what --to onnx, c and wasm write.
     """
 
-    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    name: RunName
     """The run: its name, the beginning of it, its folder, or latest; or a checkpoint's folder."""
     to: Literal["onnx", "c", "web", "wasm"] = "onnx"
     """onnx: for onnxruntime in any language; c: two files without any library; wasm: a module that
@@ -34,12 +35,6 @@ class Export:
     """Keep weights as int8 (c, wasm, web) and say what that changes."""
     group: str | None = None
     """Which agents' policy, if the run has several; a page takes all."""
-    best: bool = False
-    """Take the best checkpoint and not the last."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Write it; 0 if there is something."""

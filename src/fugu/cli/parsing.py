@@ -18,6 +18,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
 import tyro
@@ -31,6 +32,7 @@ HELP = ("-h", "--help")
 SECTIONS = ("train", "vec", "policy", "run")
 
 RunName = Annotated[str, tyro.conf.arg(metavar="RUN")]
+"""A run: its name, the beginning of its name, its folder, or latest."""
 EnvName = Annotated[str, tyro.conf.arg(metavar="ENV")]
 EnvSettings = Annotated[
     tuple[tuple[str, ...], ...],
@@ -93,6 +95,26 @@ class TrainingCommand(SettingsCommand):
     def files(self) -> tuple[str, ...]:
         """The files of settings."""
         return () if self.config is None else (self.config,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of the commands that use the policy of a run."""
+
+    best: bool = False
+    """Use the best checkpoint instead of the last one."""
+    trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
+    runs: Path = Path("runs")
+    """The folder of all runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActingOptions(RunOptions):
+    """Options of the commands in which the policy of a run acts."""
+
+    sample: bool = False
+    """Sample actions, as in training, instead of taking the most probable ones."""
 
 
 def parse_command(

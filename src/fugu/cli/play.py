@@ -6,12 +6,11 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fugu.cli.parsing import EnvSettings, parse_settings
+from fugu.cli.parsing import ActingOptions, EnvSettings, parse_settings
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Play:
+class Play(ActingOptions):
     """Play a native environment with the keyboard, or watch a run's policy play its environment.
 
     Cells of a board are chosen by the mouse. Agents without keys act at random. R starts again, the
@@ -35,20 +34,12 @@ class Play:
     """Seed of the game; a fresh one if not given."""
     players: int | None = None
     """How many of the agents that have keys people play; all of them if not given."""
-    best: bool = False
-    """Take a run's best checkpoint and not its last."""
-    sample: bool = False
-    """Let a run's policy draw its actions, as in training, and not take the most probable ones."""
     terminal: bool = False
     """Play in the terminal, without a window."""
     fps: float | None = None
     """Steps a second; what the environment says if not given."""
     steps: int | None = None
     """End after so many steps."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Play; 0 when it ends."""

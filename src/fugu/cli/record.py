@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fugu.cli.parsing import EnvSettings, parse_settings
+from fugu.cli.parsing import ActingOptions, EnvSettings, parse_settings
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(ActingOptions):
     """Play an environment and write a video, a GIF or a picture of it, or its episodes as data.
 
     Actions are random, or those of a run's policy.
@@ -39,18 +39,10 @@ class Record:
     """Settings or arguments of the environment, beside those of the run."""
     seed: int = 0
     """Seed of the environment and of the actions."""
-    best: bool = False
-    """Take a run's best checkpoint and not its last."""
-    sample: bool = False
-    """Let a run's policy draw its actions, as in training, and not take the most probable ones."""
     fps: float | None = None
     """Pictures a second; what the environment says if not given."""
     height: int | None = None
     """Height of a copy's picture in pixels; even sizes suit a video."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Record; 0 if there is a file."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fugu.core.errors import FuguError
 from fugu.store import CheckpointError, Run, verify_checkpoint
-from fugu.track.jsonl import RESERVED, read_metrics
+from fugu.track.sinks import RESERVED, read_metrics
 from fugu.track.text import duration, number, sparkline
 
 _COLOURS = {"running": "green", "finished": "cyan", "failed": "red", "killed": "red"}

@@ -99,8 +99,7 @@ class Runs:
 
     def _plot(self) -> None:
         """Runs of one environment as one curve: their mean, with a band."""
-        from fugu.track.curves import average
-        from fugu.track.picture import check_picture, draw_curves
+        from fugu.track.curves import average, check_picture, draw_curves
 
         check_picture(self.out)
         groups: dict[str, list[Curve]] = {}

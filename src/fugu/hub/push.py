@@ -30,9 +30,8 @@ from fugu.hub.repositories import open_repository
 from fugu.store import values
 from fugu.store.checkpoint import STATE, read_state, replaced, verify_checkpoint
 from fugu.store.run import Run
-from fugu.track.curves import read_curve
-from fugu.track.jsonl import read_metrics
-from fugu.track.picture import draw_curves
+from fugu.track.curves import draw_curves, read_curve
+from fugu.track.sinks import read_metrics
 
 if TYPE_CHECKING:
     from fugu.algos.algorithm import PolicyFactory
