@@ -245,7 +245,7 @@ def test_an_index_that_is_none_is_refused(zoo: Path, text: str) -> None:
 
 def test_an_environment_that_is_a_program_is_refused(packed: Path, zoo: Path) -> None:
     """Even if an attacker made all checksums fit."""
-    from fugu.hub.contents import CHECKSUMS, dump_checksums
+    from fugu.hub.repositories import CHECKSUMS, dump_checksums
 
     folder = zoo / "evil"
     folder.mkdir()

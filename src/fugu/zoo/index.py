@@ -11,7 +11,7 @@ from pathlib import Path
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
-from fugu.hub.contents import sha256_of
+from fugu.hub.repositories import sha256_of
 from fugu.store import values
 from fugu.store.schema import parse
 
