@@ -34,21 +34,16 @@ class Dream(ActingOptions):
     def run(self) -> int:
         """Dream; 0 if there is a file."""
         from fugu.cli.dream_pictures import pictures
+        from fugu.cli.subjects import load_agent
         from fugu.store.run import Run
         from fugu.training.dreaming import dream
-        from fugu.training.evaluate import load_policies
-        from fugu.training.inputs import RunInputs
-        from fugu.vector import make
         from fugu.vector.film import check_film, film
 
         check_film(self.out)
-        run = Run.open(self.name, self.runs)
-        cfg, policies = load_policies(
-            run, run.best() if self.best else None, RunInputs(trust=self.trust)
-        )
-        with make(cfg.env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
+        agent = load_agent(Run.open(self.name, self.runs), self)
+        with agent.make(1, backend="serial") as vec:
             found = dream(
-                policies,
+                agent.policies,
                 vec,
                 context=self.context,
                 steps=self.steps,

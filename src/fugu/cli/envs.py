@@ -1,7 +1,8 @@
-"""`fugu envs` and `fugu env`: list environments, and create native ones."""
+"""`fugu envs`, `fugu env` and `fugu check`: list, create and check environments."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from fugu.cli.parsing import EnvName
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class Envs:
     """Print one JSON object and nothing else."""
 
     def run(self) -> int:
-        """List them; 0 if there is one."""
+        """List the environments and return the exit status."""
         from fugu.cli.catalogue import families, native_facts, recipe_facts
         from fugu.envs import suite
 
@@ -68,7 +70,7 @@ class Envs:
 
 @dataclass(frozen=True)
 class Env:
-    """List the native environments, begin one of your own, or build one.
+    """List the native environments, create one of your own, or build one.
 
     fugu env list | fugu env new my_env | fugu env build my_env/my_env.h
     """
@@ -81,7 +83,7 @@ class Env:
     """Where to write: a folder for new, a library for build."""
 
     def run(self) -> int:
-        """Do it; 0 if it went well."""
+        """List, create or build environments, and return the exit status."""
         if self.action == "list":
             from fugu.cli.catalogue import native_facts
             from fugu.envs import suite
@@ -94,13 +96,47 @@ class Env:
                 f"env {self.action}: given nothing; allowed: fugu env {self.action} {example}"
             )
         if self.action == "new":
-            _begin(self.target, self.out or ".")
+            _create(self.target, self.out or ".")
         else:
             _build(self.target, self.out)
         return 0
 
 
-def _begin(name: str, folder: str) -> None:
+@dataclass(frozen=True)
+class Check:
+    """Run an environment for a while and report its faults."""
+
+    env: EnvName
+    """CartPole-v1, module:Id-v0, pettingzoo:family/name or package.module:factory."""
+    steps: int = 1000
+    """Steps of each run."""
+    seed: int = 0
+    """Random seed of resets and actions."""
+    limits: int = 256
+    """Maximum length of each Sequence and Graph in the spaces."""
+    json: bool = False
+    """Print the report as one JSON object and nothing else."""
+
+    def run(self) -> int:
+        """Check the environment; return 0 if no check failed."""
+        from fugu.envs.checking import check
+        from fugu.envs.resolve import resolve
+
+        # The JSON must be all of stdout, whatever the environment prints.
+        with contextlib.redirect_stdout(sys.stderr) if self.json else contextlib.nullcontext():
+            report = check(
+                resolve(self.env),
+                steps=self.steps,
+                seed=self.seed,
+                limits=self.limits,
+                show=not self.json,
+            )
+        if self.json:
+            print(json.dumps(report.to_dict(), indent=2))
+        return 0 if report.ok else 1
+
+
+def _create(name: str, folder: str) -> None:
     from fugu.envs.scaffold import write_scaffold
 
     header, hints, test = write_scaffold(name, folder)

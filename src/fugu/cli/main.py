@@ -9,12 +9,11 @@ from collections.abc import Sequence
 import fugu
 from fugu.cli import completion
 from fugu.cli.autotune import Autotune
-from fugu.cli.check import Check
 from fugu.cli.coding import Coding
 from fugu.cli.convert_config import ConvertConfig
 from fugu.cli.doctor import Doctor
 from fugu.cli.dream import Dream
-from fugu.cli.envs import Env, Envs
+from fugu.cli.envs import Check, Env, Envs
 from fugu.cli.evaluate import Evaluate
 from fugu.cli.export import Export, Gallery
 from fugu.cli.hub import Hub

@@ -6,6 +6,7 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -67,13 +68,12 @@ class Play(ActingOptions):
     def _game(self) -> Game:
         """A game for people."""
         from fugu.cli.games import Game
+        from fugu.cli.subjects import refuse_run_options
         from fugu.envs import suite
         from fugu.envs.native_env import NativeEnv
         from fugu.envs.resolve import resolve
 
-        if self.best or self.sample:
-            option = "best" if self.best else "sample"
-            raise UsageError(f"{option}: given with {self.env!r}; allowed: with a run.")
+        refuse_run_options(self.env, self)
         factory = resolve(self.env, **parse_settings(self.set))
         if getattr(factory, "func", None) is not NativeEnv:
             raise UsageError(
@@ -86,13 +86,14 @@ class Play(ActingOptions):
     def _watched(self, found: Run, stack: ExitStack) -> WatchedGame:
         """A game that the policies of a run play."""
         from fugu.cli.games import WatchedGame, watched_vector
-        from fugu.cli.subjects import Cast
+        from fugu.cli.subjects import load_agent
         from fugu.core.seeding import fresh_seed
 
         if self.players is not None:
             raise UsageError(f"players: given with {self.env!r}; allowed: with an environment.")
         seed = fresh_seed() if self.seed is None else self.seed
-        cast = Cast(found, best=self.best, greedy=not self.sample, seed=seed, trust=self.trust)
-        kwargs = {**cast.cfg.env_kwargs, **parse_settings(self.set)}
-        vec = stack.enter_context(watched_vector(cast.cfg.env, kwargs))
-        return WatchedGame(found.name, vec, cast.players, seed)
+        agent = load_agent(found, self)
+        kwargs = {**agent.config.env_kwargs, **parse_settings(self.set)}
+        vec = stack.enter_context(watched_vector(agent.config.env, kwargs))
+        players = partial(agent.players, greedy=not self.sample, seed=seed)
+        return WatchedGame(found.name, vec, players, seed)

@@ -46,7 +46,7 @@ class Record(ActingOptions):
 
     def run(self) -> int:
         """Record; 0 if there is a file."""
-        from fugu.cli.subjects import Cast, find_run
+        from fugu.cli.subjects import find_run, load_agent, refuse_run_options
         from fugu.vector.recording import record
 
         if self.data is not None and self.video is not None:
@@ -57,17 +57,16 @@ class Record(ActingOptions):
 
             copies = min(COPIES, self.episodes)
         found = find_run(self.env, self.runs)
-        env, name, policy, kwargs = self.env, self.env, None, parse_settings(self.set)
+        env, name, kwargs = self.env, self.env, parse_settings(self.set)
+        policy: Policy | None = None
         if found is not None:
-            cast = Cast(
-                found, best=self.best, greedy=not self.sample, seed=self.seed, trust=self.trust
-            )
-            env, name = cast.cfg.env, found.name
-            kwargs = {**cast.cfg.env_kwargs, **kwargs}
-            policy = cast.players_in(copies)
-        elif self.best or self.sample:
-            option = "best" if self.best else "sample"
-            raise UsageError(f"{option}: given with {self.env!r}; allowed: with a run.")
+            agent = load_agent(found, self)
+            env, name = agent.config.env, found.name
+            kwargs = {**agent.config.env_kwargs, **kwargs}
+            with agent.make(copies, backend="serial") as vec:
+                policy = agent.players(vec, greedy=not self.sample, seed=self.seed)
+        else:
+            refuse_run_options(env, self)
         if self.data is not None:
             self._write_data(env, self.data, policy, kwargs)
             return 0

@@ -80,7 +80,7 @@ class ZooPlay(ZooOptions):
         """Play; 0 when it ends."""
         from fugu.cli.play import Play
         from fugu.cli.record import Record
-        from fugu.zoo.pull import opened
+        from fugu.zoo.index import opened
 
         if self.out is not None and self.terminal:
             raise UsageError("out: got it with --terminal; allowed: one of them.")
@@ -112,7 +112,7 @@ class ZooEval(ZooOptions):
     def run(self) -> int:
         """Evaluate; 0 if it went well."""
         from fugu.cli.evaluate import Evaluate
-        from fugu.zoo.pull import opened
+        from fugu.zoo.index import opened
 
         with opened(self.name, self.zoo) as (policy, run):
             status = Evaluate(
@@ -144,7 +144,7 @@ class ZooPull(ZooOptions):
 
     def run(self) -> int:
         """Pull; 0 if there is a run."""
-        from fugu.zoo.pull import pull
+        from fugu.zoo.index import pull
 
         run = pull(self.name, self.into, root=self.runs, folder=self.zoo)
         name = run.name if run.folder.parent == self.runs else run.folder
