@@ -16,6 +16,7 @@ from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from fugu.cli.catalogue import NativeFacts, RecipeFacts
 
@@ -36,6 +37,7 @@ class Envs:
         """List the environments and return the exit status."""
         from fugu.cli.catalogue import families, native_facts, recipe_facts
         from fugu.envs import suite
+        from fugu.envs.naming import nearest
 
         others = families()
         everything = [*suite.names(), *(name for names in others.values() for name in names)]
@@ -156,30 +158,11 @@ def _build(header: str, out: str) -> None:
     print(f'next: fugu.make("{library if library.is_absolute() else f"./{library}"}", 1024)')
 
 
-def nearest(given: str, names: Iterable[str]) -> str:
-    """The names most like the one given, whatever their case and version.
-
-    >>> nearest("cartpool", ["CartPole-v1", "breakout", "cartpole"])
-    'Nearest: cartpole, CartPole-v1.'
-    """
-    import difflib
-
-    by_plain: dict[str, list[str]] = {}
-    for name in names:
-        by_plain.setdefault(name.lower().rpartition("/")[2], []).append(name)
-    close = difflib.get_close_matches(given.lower(), by_plain, n=3, cutoff=0.4)
-    found = [name for plain in close for name in by_plain[plain]][:3]
-    return f"Nearest: {', '.join(found)}." if found else "None is near."
-
-
 def show_native(facts: Iterable[NativeFacts]) -> None:
-    """What native environments are, and what their agents see and do."""
-    from rich.table import Table
+    """Print what native environments are, and what their agents see and do."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("native", style="cyan", no_wrap=True)
-    table.add_column("what it is; agents, observation, actions")
+    table = _table("native", "what it is; agents, observation, actions")
     for fact in facts:
         parts = [fact.agents, fact.observation, fact.actions]
         parts += [name for name, there in (("masks", fact.masks), ("costs", fact.costs)) if there]
@@ -189,14 +172,10 @@ def show_native(facts: Iterable[NativeFacts]) -> None:
 
 
 def show_recipes(facts: Iterable[RecipeFacts]) -> None:
-    """Which recipes there are, and what those that are not installed need."""
-    from rich.table import Table
+    """Print which recipes there are, and what those that are not installed need."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("\nrecipe", style="cyan", no_wrap=True)
-    table.add_column("\nnames", justify="right", no_wrap=True)
-    table.add_column("\nwhat it is")
+    table = _table("\nrecipe", "\nnames", "\nwhat it is")
     for fact in facts:
         there = f"{len(fact.names):,}" if fact.names else "any" if fact.installed else "absent"
         text = Text(fact.summary)
@@ -207,12 +186,7 @@ def show_recipes(facts: Iterable[RecipeFacts]) -> None:
 
 
 def _show_families(others: Mapping[str, list[str]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("\nfamily", style="cyan", no_wrap=True)
-    table.add_column("\nnames", justify="right", no_wrap=True)
-    table.add_column("\nsuch as", overflow="fold")
+    table = _table("\nfamily", "\nnames", "\nsuch as")
     for family, names in others.items():
         some = names[:: max(1, len(names) // 3)][:3]
         table.add_row(
@@ -221,6 +195,17 @@ def _show_families(others: Mapping[str, list[str]]) -> None:
     console = _console()
     console.print(table)
     console.print("\n[dim]fugu envs PART lists the names that hold PART.[/]")
+
+
+def _table(name: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(name, style="cyan", no_wrap=True)
+    for column in columns:
+        numbers = column == "\nnames"
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers)
+    return table
 
 
 def _console() -> Console:

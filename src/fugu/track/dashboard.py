@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from rich.align import Align
 from rich.bar import Bar
 from rich.box import ROUNDED
 from rich.console import Console, Group, RenderableType
@@ -36,26 +35,26 @@ _STAT = Path("/proc/stat")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How a run stands at one moment."""
+    """State of a run at one moment."""
 
     steps: int
     """Environment steps so far."""
     steps_per_second: float
-    """Lately."""
+    """Recent speed."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds by phase, of the run or since the last snapshot: their shares are shown."""
     losses: Mapping[str, float] = field(default_factory=dict)
-    """Of the last update."""
+    """Losses of the last update."""
     episodes: Mapping[str, float] = field(default_factory=dict)
     """Statistics of episodes, such as their mean return."""
     notes: tuple[str, ...] = ()
-    """Lines to show below, such as faults that were mended."""
+    """Lines to show below, such as faults that were repaired."""
     logged: Mapping[str, float] = field(default_factory=dict)
     """Metrics that callbacks log."""
 
 
 class History:
-    """A whole curve in few numbers: when it is full, neighbours are averaged.
+    """A whole curve in few numbers: when it is full, neighbors are averaged.
 
     >>> history = History(4)
     >>> for value in range(8):
@@ -89,27 +88,21 @@ class Usage:
     """How busy the machine is."""
 
     cores: int
-    """Cores there are."""
-    busy: float
-    """Share of all cores in use, from 0 to 1: by all programs, or by this one where only that is
-    known."""
-    own_memory: int
-    """Bytes of this process."""
-    used_memory: int
-    """Bytes in use by all programs."""
-    total_memory: int
-    """Bytes there are."""
+    busy: float  # share of all cores, by all programs or, if only that is known, by this one
+    own_memory: int  # bytes of this process
+    used_memory: int  # bytes, by all programs
+    total_memory: int  # bytes
 
 
 class Meter:
-    """Reads the usage since it was read last."""
+    """Measures the usage of the machine."""
 
     def __init__(self) -> None:
         self._cores = os.cpu_count() or 1
         self._last = self._times()
 
     def read(self) -> Usage:
-        """The usage since the last call."""
+        """Return the usage since the last call."""
         now, last = self._times(), self._last
         span = now[1] - last[1]
         busy = (now[0] - last[0]) / span if span > 0 else 0.0
@@ -156,7 +149,7 @@ class Dashboard:
         self._shown: Snapshot | None = None
 
     def __enter__(self) -> Dashboard:
-        """Begin to draw."""
+        """Start to draw."""
         self._start = self._due = time.monotonic()
         if self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
@@ -185,7 +178,7 @@ class Dashboard:
             self._show()
 
     def view(self, snapshot: Snapshot) -> View:
-        """What would be drawn for a snapshot now."""
+        """Return what would be drawn for a snapshot now."""
         for name, value in snapshot.episodes.items():
             self._histories.setdefault(name, History()).add(value)
         return View(
@@ -211,7 +204,7 @@ class Dashboard:
 
 
 def plain_line(name: str, total_steps: int, snapshot: Snapshot) -> str:
-    """One line for files and pipes.
+    """Return one line for files and pipes.
 
     >>> plain_line("breakout", 1000, Snapshot(250, 50.0, episodes={"episode_return": 1.5}))
     'breakout: 250 of 1,000 steps (25%), 50 steps/s, 00:15 left, episode_return 1.5'
@@ -239,7 +232,7 @@ class View:
 
 
 def picture(view: View, width: int = WIDTH) -> RenderableType:
-    """The whole dashboard, at most that many columns wide."""
+    """Return the whole dashboard, at most `width` columns wide."""
     parts: list[RenderableType] = [_progress(view), _figures(view)]
     shown = view.snapshot
     if shown.phases or shown.losses:
@@ -268,7 +261,7 @@ def picture(view: View, width: int = WIDTH) -> RenderableType:
 
 
 def time_left(total_steps: int, snapshot: Snapshot) -> float:
-    """Seconds until the last step at this speed; infinite if nothing moves."""
+    """Return the seconds until the last step at this speed; infinite if nothing moves."""
     left = max(total_steps - snapshot.steps, 0)
     if not left:
         return 0.0
@@ -276,7 +269,7 @@ def time_left(total_steps: int, snapshot: Snapshot) -> float:
 
 
 def share_done(total_steps: int, snapshot: Snapshot) -> float:
-    """From 0 to 1."""
+    """Return the share of the run that is done, from 0 to 1."""
     return min(snapshot.steps / total_steps, 1.0) if total_steps > 0 else 1.0
 
 
@@ -384,8 +377,8 @@ def _family(name: str, members: Mapping[str, float]) -> Text:
 
 
 def _notes(notes: Sequence[str]) -> RenderableType:
-    lines = [Text(f"• {note}", QUIET, overflow="ellipsis", no_wrap=True) for note in notes]
-    return Group(*(Align.left(line) for line in lines[-MOST_NOTES:]))
+    lines = (Text(f"• {note}", QUIET, overflow="ellipsis", no_wrap=True) for note in notes)
+    return Group(*list(lines)[-MOST_NOTES:])
 
 
 def _heading(words: str) -> Text:
