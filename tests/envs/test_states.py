@@ -15,8 +15,7 @@ from vector_toys import Chance, Herd, Keeper, Walk
 from fugu.core.errors import ActionError, UsageError
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.emulation import emulate
-from fugu.envs.own_state import ReplayError
-from fugu.envs.plain import from_json, to_json
+from fugu.envs.states import ReplayError, from_json, to_json
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "CartPole": lambda: gymnasium.make("CartPole-v1"),

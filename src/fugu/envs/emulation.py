@@ -10,10 +10,10 @@ import gymnasium
 from fugu.core.errors import UsageError
 from fugu.envs.contract import Env
 from fugu.envs.emulated import EmulatedEnv
-from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.episode_stats import Reduction
 from fugu.envs.gymnasium_env import GymnasiumEnv, WaitingEnv, waits
 from fugu.envs.pettingzoo_env import ParallelEnv, TurnEnv
+from fugu.envs.slots import EmulationSettings
 from fugu.spaces.compile import Limits
 
 

@@ -17,10 +17,10 @@ from gymnasium.envs.registration import EnvSpec
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs import suite
-from fugu.envs.naming import nearest, newest
 from fugu.envs.native_env import NativeEnv
 from fugu.envs.native_library import NativeLibrary
 from fugu.envs.recipes import find_recipe
+from fugu.envs.suite import nearest, newest
 
 _FORMS = (
     "a native name (cartpole), the path of a native environment that was built (./my_env.so), a "
