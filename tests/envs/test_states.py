@@ -156,7 +156,7 @@ def test_a_state_of_its_own_must_be_of_bytes_and_not_below_wrappers() -> None:
         env.reset(seed=1)
         step(env, np.random.default_rng(0))
         env.state()
-        assert (env._own is not None, env._taken is None) == (owns, owns)
+        assert (env._snapshot is not None, env._taken is None) == (owns, owns)
 
 
 def test_what_has_no_state_says_why() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fugu.core.errors import UsageError
-from fugu.envs.compilers import find_compiler, run_compiler, zig
+from fugu.envs.building import find_compiler, run_compiler, zig
 from fugu.export.c_text import PARTS
 from fugu.export.engine import PolicyFacts
 from fugu.spaces.action_sampler import ActionSampler

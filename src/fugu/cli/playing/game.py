@@ -12,8 +12,7 @@ from fugu.cli.playing.loop import cell_name
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import Buffers
-from fugu.envs.native_env import NativeEnv, as_bytes
-from fugu.envs.native_library import BOX, TYPES, Key, NativeSpec
+from fugu.envs.native_env import BOX, TYPES, Key, NativeEnv, NativeSpec, as_bytes
 from fugu.envs.picture import Picture
 from fugu.vector.random_actions import RandomActions
 

@@ -25,7 +25,7 @@ from fugu.compat.pufferlib.config_tables import (
 from fugu.core.config import Tree, merge
 from fugu.core.errors import UsageError
 from fugu.envs import suite
-from fugu.envs.native_library import NativeLibrary
+from fugu.envs.native_env import NativeLibrary
 
 Sections = dict[str, dict[str, Any]]
 OWN_POLICY = "a policy of your own is an argument of fugu.train: policy_factory=..."
