@@ -38,7 +38,7 @@ from fugu.spaces import Layout
 from fugu.store import values
 from fugu.store.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from fugu.store.run import Run
-from fugu.track.jsonl import parse_metrics
+from fugu.track.sinks import parse_metrics
 from fugu.training.config import resolve_config
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "trust" / "fuzz_files.py"
