@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fugu.policies import choices
-from fugu.policies.choices import evaluate_choices
+from fugu.policies import distribution
+from fugu.policies.distribution import evaluate_choices
 
 
 def obvious(logits: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -20,7 +20,7 @@ def obvious(logits: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
 def test_values_and_gradients(
     shape: tuple[int, ...], of_chosen: float, of_entropies: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choices, "CHUNK", 8)  # several parts, the last one shorter
+    monkeypatch.setattr(distribution, "CHUNK", 8)  # several parts, the last one shorter
     random = torch.Generator().manual_seed(1)
     logits = 3 * torch.randn(shape, generator=random, dtype=torch.float64)
     indices = torch.randint(shape[-1], (*shape[:-1], 1), generator=random)

@@ -1,4 +1,4 @@
-"""A network as a pure function of JAX: weights, what one agent sees, and its state before.
+"""A network as a pure function of JAX, and the engine that runs it.
 
 >>> import numpy as np
 >>> from gymnasium import spaces
@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.export.leaves import Named, leaves_at, named_leaves, split_rows
+from fugu.export.engine import NamedLeaves, PolicyFacts, leaves_at, named_leaves, split_rows
 from fugu.nets import net as ops
-from fugu.nets.net import Net
+from fugu.nets.net import Floats, Net
 
 try:
     import jax
@@ -42,33 +42,30 @@ Leaves: TypeAlias = Mapping[str, Given]
 Weights: TypeAlias = dict[str, dict[str, Array]]
 Forward: TypeAlias = Callable[[Weights, Leaves, Given], tuple[Array, Array, Array]]
 EXACT = jax.lax.Precision.HIGHEST  # float32 on every device
-MOST = 2**31 - 1  # JAX has integers of 32 bits, unless told otherwise
+MAX_INT = 2**31 - 1  # JAX has integers of 32 bits by default
 REDUCERS: dict[str, Callable[..., Array]] = {"sum": jnp.sum, "mean": jnp.mean, "largest": jnp.max}
 IMAGES = ("NCHW", "OIHW", "NCHW")
 
 
 def jax_function(net: Net) -> tuple[Forward, Weights]:
-    """A network as `forward(weights, leaves, state)` and its weights.
+    """Return a network as `forward(weights, leaves, state)`, and its weights.
 
     The function is of one agent; `batched` makes one of a batch. It can be compiled and mapped, and
     its gradients by the weights are exact.
 
-    Args:
-        net: The network.
-
     Returns:
-        forward: Of the weights, the leaves of one observation by name (`observation`, or
-            `observation/path` for each; `jax_leaves` makes them of rows), and the state
-            `[state_size]`; it gives params `[num_params]`, values `[num_critics]` and the new
+        forward: A function of the weights, the leaves of one observation by name (`observation`,
+            or `observation/path` for each; `jax_leaves` makes them of rows), and the state
+            `[state_size]`. It returns params `[num_params]`, values `[num_critics]` and the new
             state.
-        weights: A dict of operations, each a dict of arrays.
+        weights: The arrays of each operation.
 
     Raises:
         UsageError: If an observation holds integers that JAX cannot count with.
     """
     weights: Weights = {}
     for i, op in enumerate(net.operations):
-        if isinstance(op, ops.OneHot | ops.Embed) and _far(op):
+        if isinstance(op, ops.OneHot | ops.Embed) and _beyond_32_bits(op):
             raise UsageError(
                 "policy: given choices beyond 32 bits; allowed: less far from 0, or another engine."
             )
@@ -101,13 +98,13 @@ def jax_function(net: Net) -> tuple[Forward, Weights]:
 
 
 def batched(forward: Forward) -> Forward:
-    """The same of a batch, compiled for each size of one."""
+    """Return the same function of a batch, compiled for each batch size."""
     found: Forward = jax.jit(jax.vmap(forward, in_axes=(None, 0, 0)))
     return found
 
 
 def jax_leaves(net: Net, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The leaves of rows `[batch, size]` by name, in types of 32 bits or less."""
+    """Return the leaves of rows `[batch, size]` by name, in types of 32 bits or less."""
     leaves = named_leaves(net.observation, "observation")
     return {
         name: _narrow(array, net.observation.leaves[i].space)
@@ -120,18 +117,18 @@ def _narrow(array: NDArray[Any], space: Any) -> NDArray[Any]:
         return array
     if array.dtype.kind == "f" or hasattr(space, "low"):
         return array.astype(np.float32)
-    return array.clip(-MOST, MOST).astype(np.int32)
+    return array.clip(-MAX_INT, MAX_INT).astype(np.int32)
 
 
-def _far(op: ops.OneHot | ops.Embed) -> bool:
-    return bool((np.abs(op.start.astype(np.float64)) + op.counts > MOST).any())
+def _beyond_32_bits(op: ops.OneHot | ops.Embed) -> bool:
+    return bool((np.abs(op.start.astype(np.float64)) + op.counts > MAX_INT).any())
 
 
-def _name(place: int, op: ops.Operation) -> str:
-    return f"{place:03d}_{type(op).__name__.lower()}"
+def _name(number: int, op: ops.Operation) -> str:
+    return f"{number:03d}_{type(op).__name__.lower()}"
 
 
-def _numbers(leaves: Named, given: Leaves, place: ops.Place, rows: int, width: int) -> Array:
+def _numbers(leaves: NamedLeaves, given: Leaves, place: ops.Place, rows: int, width: int) -> Array:
     names = leaves_at(leaves, place, rows * width)
     parts = [jnp.asarray(given[name]).reshape(-1) for name in names]
     flat = jnp.concatenate(parts) if parts else jnp.zeros(0)
@@ -139,7 +136,7 @@ def _numbers(leaves: Named, given: Leaves, place: ops.Place, rows: int, width: i
 
 
 def _value(op: ops.Operation, parts: dict[str, Array], inputs: list[Array]) -> Array:
-    """What an operation gives, of inputs `[rows, width]`."""
+    """Return the value of an operation, of inputs `[rows, width]`."""
     match op:
         case ops.Read():
             return inputs[0].astype(jnp.float32)
@@ -239,3 +236,32 @@ def _attend(
     scores = scores / math.sqrt(each) + bias[:, ages]
     weights = jax.nn.softmax(jnp.where(ages < count[0], scores, -jnp.inf), axis=-1)
     return jnp.einsum("hp,phi->hi", weights, values, precision=EXACT)
+
+
+class JaxEngine:
+    """Runs a network by JAX; batches are padded to powers of two, each of which is compiled.
+
+    Attributes:
+        function: `forward(weights, leaves, state)` of one agent; see `jax_function`.
+        weights: Its first argument.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self.facts, self._net = PolicyFacts.of(net), net
+        self.function, self.weights = jax_function(net)
+        self._batched = batched(self.function)
+
+    def forward(self, rows: NDArray[Any], state: Floats) -> tuple[Floats, Floats, Floats]:
+        """Run one pass; see `Engine.forward`."""
+        batch = len(rows)
+        missing = (1 << (batch - 1).bit_length()) - batch
+        if missing:
+            rows, state = (np.pad(part, ((0, missing), (0, 0))) for part in (rows, state))
+        found = self._batched(self.weights, jax_leaves(self._net, rows), state)
+        params, values, after = (np.array(part[:batch]) for part in found)
+        return params, values, after
+
+
+def make_engine(net: Net) -> JaxEngine:
+    """Make an engine for a network."""
+    return JaxEngine(net)

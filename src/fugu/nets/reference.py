@@ -1,4 +1,4 @@
-"""The meaning of a network, operation by operation in NumPy: slow and plain."""
+"""Run a network in NumPy, operation by operation: slow, and the definition of its meaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDUCED = {"sum": "sum", "mean": "mean", "largest": "max"}  # as NumPy calls the
 
 
 def run_reference(net: Net, rows: NDArray[Any], state: Floats) -> Outputs:
-    """Params, values and the new state of observations `[batch, size]` in states `[batch, ...]`.
+    """Return params, values and the new state of observations `[batch, size]`.
 
     Without critics, values have no columns.
     """
@@ -35,7 +35,7 @@ def run_reference(net: Net, rows: NDArray[Any], state: Floats) -> Outputs:
 def _value(
     op: ops.Operation, inputs: list[Floats], raw: NDArray[np.uint8], state: Floats
 ) -> NDArray[Any]:
-    """`[batch, rows, width]` of inputs that have the same axes."""
+    """Return the value of an operation, `[batch, rows, width]`, of inputs with the same axes."""
     batch = len(raw)
     match op:
         case ops.Read():
@@ -81,9 +81,9 @@ def _value(
             found: NDArray[Any] = getattr(grouped, REDUCED[op.function])(2)
             return found
         case ops.Normalise():
-            centred = inputs[0] - inputs[0].mean(-1, keepdims=True)
-            spread = np.sqrt(np.square(centred).mean(-1, keepdims=True) + op.epsilon)
-            return np.asarray(centred / spread * op.weight + op.bias)
+            centered = inputs[0] - inputs[0].mean(-1, keepdims=True)
+            deviation = np.sqrt(np.square(centered).mean(-1, keepdims=True) + op.epsilon)
+            return np.asarray(centered / deviation * op.weight + op.bias)
         case ops.Attend():
             return _attend(op, *inputs)
     raise NotImplementedError(type(op).__name__)
@@ -128,7 +128,7 @@ def _sigmoid(x: Floats) -> NDArray[Any]:
 
 
 def _windows(op: ops.Convolve | ops.Pool, x: Floats) -> NDArray[Any]:
-    """`[batch * rows, channels, height, width]` of what a kernel sees, window by window."""
+    """Convolve or pool, window by window: `[batch * rows, channels, height, width]`."""
     lost = -np.inf if isinstance(op, ops.Pool) else 0.0
     kernel = op.kernel if isinstance(op, ops.Pool) else op.weight.shape[-1]
     images = x.reshape(-1, *op.image)
