@@ -125,8 +125,7 @@ class PolicyRandom:
     It has the two methods of a NumPy generator that `ActionSampler` calls. C draws for one row
     after the other, so draw for one row at a time.
 
-    Attributes:
-        state: What `*random` is: before a call, or after it.
+    `state` is what `*random` is, before a call or after it.
 
     >>> random = PolicyRandom(1)
     >>> random.random((2,)).tolist(), hex(random.state)

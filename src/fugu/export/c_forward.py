@@ -23,16 +23,6 @@ from fugu.nets.net import Net, Operation
 ALIGNMENT = 4  # floats
 # Operations that may overwrite one of their inputs.
 OVERWRITING = (ops.Scale, ops.Apply, ops.Combine, ops.Blend, ops.Keep, ops.Normalise)
-FUNCTIONS: dict[ops.Function, str] = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "silu": "silu",
-    "tanh": "hyperbolic_tangent",
-    "sigmoid": "sigmoid",
-    "symlog": "symlog",
-    "mingru": "mingru",
-    "finite": "finite",
-}
 
 
 class Span(NamedTuple):
@@ -73,35 +63,19 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Step:
-    """An operation to be run.
+    """An operation to be run."""
 
-    Attributes:
-        number: Index of the operation.
-        name: Prefix of its constants.
-        operation: What is computed.
-        out: Where its value is written.
-        inputs: Its inputs, in the operation's order.
-        over: The input that the value overwrites; None: the value has its own memory.
-        work: Temporary memory.
-    """
-
-    number: int
-    name: str
-    operation: Operation
-    out: Span
-    inputs: tuple[Span, ...]
-    over: int | None
-    work: tuple[Span, ...] = ()
+    number: int  # Index of the operation
+    name: str  # Prefix of its constants
+    operation: Operation  # What is computed
+    out: Span  # Where its value is written
+    inputs: tuple[Span, ...]  # Its inputs, in the operation's order
+    over: int | None  # The input that the value overwrites; None: the value has its own memory
+    work: tuple[Span, ...] = ()  # Temporary memory
 
 
 class Plan:
-    """All steps in order, and the memory of every value.
-
-    Attributes:
-        steps: Operations that compute something; views need no step.
-        buffers: Scratch memory, in order of first use.
-        spans: Memory of each value that is read.
-    """
+    """All steps in order, and the memory of every value that is read; views need no step."""
 
     def __init__(self, net: Net) -> None:
         self.steps: list[Step] = []
@@ -238,18 +212,9 @@ def _allocate(buffers: list[Buffer]) -> None:
 
 
 class Forward:
-    """Writes the constants and statements of a network.
+    """Writes the constants and the calls of a network, and counts the bytes of constants.
 
-    Args:
-        net: The network.
-        quantized: int8 weights of products and tables, by the index of their operation.
-
-    Attributes:
-        constants: C arrays of the weights.
-        calls: Statements, in order.
-        bytes: Size of the constants.
-        plan: Where values are stored.
-        weight_type: C type of the weights of products and tables.
+    `quantized` has the int8 weights of products and tables, by the index of their operation.
     """
 
     def __init__(self, net: Net, quantized: Mapping[int, QuantizedWeight] | None = None) -> None:
@@ -309,7 +274,8 @@ class Forward:
             case ops.Linear():
                 yield from self._linear(step, op)
             case ops.Apply():
-                yield f"{FUNCTIONS[op.function]}({y}, {y.size})"
+                name = "hyperbolic_tangent" if op.function == "tanh" else op.function
+                yield f"{name}({y}, {y.size})"
             case ops.Combine():
                 other = step.inputs[0] if step.over == 1 else step.inputs[1]
                 yield f"{op.function}({y}, {other}, {y.size})"

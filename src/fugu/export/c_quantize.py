@@ -26,19 +26,12 @@ TOLERANCE = 0.01  # of the range of an action, within which two actions count as
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """Weights as integers `[outputs, ...]`, with a scale for each output.
+    """Weights as integers `[outputs, ...]`, with a scale for each output."""
 
-    Attributes:
-        integers: 0 for inputs that are kept.
-        scale: `[outputs]`
-        inputs: Inputs of a linear layer whose weights stay float32.
-        kept: Their weights, `[inputs, outputs]`.
-    """
-
-    integers: NDArray[np.int8]
-    scale: Floats
-    inputs: Ints
-    kept: Floats
+    integers: NDArray[np.int8]  # 0 for inputs that are kept
+    scale: Floats  # `[outputs]`
+    inputs: Ints  # Inputs of a linear layer whose weights stay float32
+    kept: Floats  # Their weights, `[inputs, outputs]`
 
     @property
     def weight(self) -> Floats:
@@ -60,11 +53,10 @@ class Quantized:
     """A network with int8 weights.
 
     Attributes:
-        net: The network with the float32 numbers that the weights represent, and adjusted biases.
         parts: The int8 weights, by the index of their operation.
     """
 
-    net: Net
+    net: Net  # The network with the float32 numbers that the weights represent, and adjusted biases
     parts: dict[int, QuantizedWeight] = field(default_factory=dict)
 
 
@@ -230,15 +222,13 @@ class Loss:
     """What rounding changes on some observations.
 
     Attributes:
-        observations: How many.
-        largest_error: Of a parameter of the actions' distribution.
         agreement: The share of observations that lead to the same greedy action. Numbers count as
             the same within a hundredth of the way between their bounds, or of their standard
             deviation where they have none.
     """
 
-    observations: int
-    largest_error: float
+    observations: int  # How many
+    largest_error: float  # Of a parameter of the actions' distribution
     agreement: float
 
 

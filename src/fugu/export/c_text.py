@@ -157,37 +157,28 @@ def halves(*layouts: Layout) -> str:
 def accessors(layout: Layout, row: str) -> str:
     """Return functions that set each leaf of an observation, or get each leaf of an action."""
     found = zip(layout.leaves, names([leaf.path for leaf in layout.leaves], row), strict=True)
-    write = _setter if row == "observation" else _getter
-    return "\n".join(write(leaf, name) for leaf, name in found if leaf.nbytes)
+    return "\n".join(_accessor(leaf, name, row) for leaf, name in found if leaf.nbytes)
 
 
-def _setter(leaf: Leaf, name: str) -> str:
-    kind, half = type_of(leaf.dtype).replace("half", "float"), leaf.dtype.name == "float16"
-    count = math.prod(leaf.shape)
-    value = f"const {kind} value[{count}]" if leaf.shape else f"{kind} value"
-    to = f"(unsigned char*)observation + {leaf.offset}" if leaf.offset else "observation"
+def _accessor(leaf: Leaf, name: str, row: str) -> str:
+    kind, count = type_of(leaf.dtype).replace("half", "float"), math.prod(leaf.shape)
+    half, sets = leaf.dtype.name == "float16", row == "observation"
     pointer = "value" if leaf.shape else "&value"
-    move = f"fugu_policy_copy({to}, {pointer}, {leaf.nbytes});"
-    if half:
-        move = f"fugu_policy_put_halves({to}, {pointer}, {count});"
-    head = f"static inline void fugu_policy_set_{name}(void* observation, {value}) {{"
-    return f"{_comment(leaf)}\n{wrapped(head, 0)}\n{wrapped(move)}\n}}\n"
-
-
-def _getter(leaf: Leaf, name: str) -> str:
-    kind, half = type_of(leaf.dtype).replace("half", "float"), leaf.dtype.name == "float16"
-    count = math.prod(leaf.shape)
-    at = f"(const unsigned char*)action + {leaf.offset}" if leaf.offset else "action"
-    pointer = "value" if leaf.shape else "&value"
-    move = f"fugu_policy_copy({pointer}, {at}, {leaf.nbytes});"
-    if half:
-        move = f"fugu_policy_take_halves({at}, {count}, {pointer});"
-    if leaf.shape:
-        given = f"const void* action, {kind} value[{count}]"
-        head = f"static inline void fugu_policy_get_{name}({given}) {{"
-        return f"{_comment(leaf)}\n{wrapped(head, 0)}\n{wrapped(move)}\n}}\n"
-    head = f"static inline {kind} fugu_policy_get_{name}(const void* action) {{"
-    body = f"    {kind} value;\n{wrapped(move)}\n    return value;"
+    const = "" if sets else "const "
+    at = f"({const}unsigned char*){row} + {leaf.offset}" if leaf.offset else row
+    value = f"{kind} value[{count}]" if leaf.shape else f"{kind} value"
+    if sets:
+        copy = f"put_halves({at}, {pointer}, {count})" if half else f"copy({at}, {pointer}"
+        given = f"void* observation, {'const ' if leaf.shape else ''}{value}"
+        head = f"static inline void fugu_policy_set_{name}({given}) {{"
+    else:
+        copy = f"take_halves({at}, {count}, {pointer})" if half else f"copy({pointer}, {at}"
+        head = f"static inline {kind} fugu_policy_get_{name}(const void* action) {{"
+        if leaf.shape:
+            head = f"static inline void fugu_policy_get_{name}(const void* action, {value}) {{"
+    body = wrapped(f"fugu_policy_{copy if half else f'{copy}, {leaf.nbytes})'};")
+    if not sets and not leaf.shape:
+        body = f"    {kind} value;\n{body}\n    return value;"
     return f"{_comment(leaf)}\n{wrapped(head, 0)}\n{body}\n}}\n"
 
 

@@ -84,20 +84,15 @@ class CReport:
     """The files that were written.
 
     Attributes:
-        header: The file `policy.h`.
-        source: The file `policy.c`.
-        scratch_bytes: Static memory that is written to.
-        weight_bytes: Size of the constants.
-        float_bytes: Size of the constants with all weights as float32.
         loss: What int8 weights change on the observations that were not used for rounding; None
             if no observations were given, or if weights are float32.
     """
 
-    header: Path
-    source: Path
-    scratch_bytes: int
-    weight_bytes: int
-    float_bytes: int
+    header: Path  # The file `policy.h`
+    source: Path  # The file `policy.c`
+    scratch_bytes: int  # Static memory that is written to
+    weight_bytes: int  # Size of the constants
+    float_bytes: int  # Size of the constants with all weights as float32
     loss: Loss | None = None
 
     def __str__(self) -> str:
@@ -249,13 +244,7 @@ def _function(head: str, lines: list[str], body: str) -> str:
 
 
 class ActionWriter:
-    """Writes `fugu_policy_act`: discrete leaves first, in the order of their random numbers.
-
-    Attributes:
-        constants: C arrays.
-        lines: The function's body.
-        bytes: Size of the constants.
-    """
+    """Writes `fugu_policy_act`: discrete leaves first, in the order of their random numbers."""
 
     def __init__(self, net: Net) -> None:
         self._sampler = ActionSampler(net.action, net.continuous)

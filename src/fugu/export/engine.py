@@ -24,21 +24,13 @@ NamedLeaves = dict[str, Leaf]
 
 @dataclass(frozen=True)
 class PolicyFacts:
-    """Facts of a policy that are needed to act with it.
+    """Facts of a policy that are needed to act with it."""
 
-    Attributes:
-        observation: Layout of an observation.
-        action: Layout of an action.
-        continuous: How continuous actions are kept within their bounds; see `RowWriter`.
-        state_size: Numbers of the state; 0 if the policy is not recurrent.
-        num_critics: Values of an observation.
-    """
-
-    observation: Layout
-    action: Layout
-    continuous: Continuous
-    state_size: int
-    num_critics: int
+    observation: Layout  # Layout of an observation
+    action: Layout  # Layout of an action
+    continuous: Continuous  # How continuous actions are kept within their bounds; see `RowWriter`
+    state_size: int  # Numbers of the state; 0 if the policy is not recurrent
+    num_critics: int  # Values of an observation
 
     @staticmethod
     def of(net: Net) -> PolicyFacts:

@@ -52,10 +52,6 @@ def make_engine(name: str, policy: Policy, layout: Layout) -> Engine:
     """Make an engine for a policy and the layout of its observations.
 
     Only torch and compile run any policy; others run those that `read_policy` can take apart.
-
-    Raises:
-        UsageError: If there is no such engine, or the policy cannot be taken apart.
-        MissingExtraError: If the engine needs a package that is not installed.
     """
     check_engine(name)
     if name in ("torch", "compile"):

@@ -26,23 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """One policy of a run.
+    """One policy of a run."""
 
-    Attributes:
-        run: The run.
-        cfg: Its settings.
-        env: The environment: its name, or a callable that makes it.
-        group: The agents that the policy acts for.
-        policy: The policy, in torch.
-        everyone: The policies of all groups, in order.
-    """
-
-    run: Run
-    cfg: Config
-    env: str | Callable[..., Any]
-    group: AgentGroup
-    policy: Policy
-    everyone: list[Policy]
+    run: Run  # The run
+    cfg: Config  # Its settings
+    env: str | Callable[..., Any]  # The environment: its name, or a callable that makes it
+    group: AgentGroup  # The agents that the policy acts for
+    policy: Policy  # The policy, in torch
+    everyone: list[Policy]  # The policies of all groups, in order
 
     def net(self) -> Net:
         """Return the policy as a network; raise if it cannot be taken apart."""

@@ -20,12 +20,9 @@ except ModuleNotFoundError as error:
 
 
 class OnnxEngine:
-    """Runs a model that `fugu.export.onnx_writer` wrote.
+    """Runs a model that `write_onnx` wrote, given as a file or bytes; `place` is for errors.
 
-    Args:
-        model: A file, or its bytes.
-        place: The source that errors name.
-        threads: Threads of each call; small batches are fastest with one.
+    Small batches are fastest with one thread.
     """
 
     def __init__(self, model: Path | bytes, place: str, threads: int = 1) -> None:

@@ -23,8 +23,6 @@ class LoadedPolicy:
     it.
 
     Attributes:
-        engine: The inference engine.
-        name: The engine's name.
         facts: Layouts and sizes.
         sampler: What draws its actions.
         random: Its own generator, for calls that give none.

@@ -8,12 +8,12 @@ time-major arrays.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu import native
-from fugu.core.errors import UsageError
 from fugu.native.arrays import apart, count_threads, describe, refuse, take, take_flags, take_out
 
 if native.available:
@@ -21,7 +21,9 @@ if native.available:
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_] | NDArray[np.uint8]
-Inputs = tuple[Floats, Floats, Floats, Floats | None, Flags, Flags, Flags | None, Flags | None]
+Inputs = tuple[Any, ...]
+FLOATS = ("rewards", "values", "final_values", "ratios")
+NAMES = (*FLOATS, "terminations", "truncations", "valid", "live")
 ZERO = np.float32(0)
 
 
@@ -89,64 +91,49 @@ def advantages(
     """
     numbers = (gamma, gamma * lambda_, rho_clip, c_clip)
     if not (0.0 <= gamma <= 1.0 and 0.0 <= lambda_ <= 1.0 and rho_clip >= 0.0 and c_clip >= 0.0):
-        raise _bad_number(gamma=gamma, lambda_=lambda_, rho_clip=rho_clip, c_clip=c_clip)
+        given = {"gamma": gamma, "lambda_": lambda_, "rho_clip": rho_clip, "c_clip": c_clip}
+        for name, number in given.items():
+            most = math.inf if name.endswith("clip") else 1.0
+            if not 0.0 <= number <= most:
+                raise refuse(name, f"{number}", f"0 to {most}")
     result: Floats = np.empty_like(rewards) if out is None else out
-    inputs = (rewards, values, final_values, ratios, terminations, truncations, valid, live)
+    inputs: Inputs = (rewards, values, final_values, ratios)
+    inputs += (terminations, truncations, valid, live)
+    compute: Any = advantages_reference
+    rest: tuple[Any, ...] = (result, returns_out, *numbers)
     count = count_threads(threads)
     if native.available and use_native:
+        compute, rest = _native.advantages, (*rest, count)
         try:  # the kernel checks its arguments itself
-            _native.advantages(*inputs, result, returns_out, *numbers, count)
+            compute(*inputs, *rest)
+            return result
         except (TypeError, ValueError):
-            inputs = _checked(*inputs, result, returns_out)
-            _native.advantages(*inputs, result, returns_out, *numbers, count)
-        return result
-    inputs = _checked(*inputs, result, returns_out)
-    advantages_reference(*inputs, result, returns_out, *numbers)
+            pass  # what is wrong is found below, and what is only unaligned is copied
+    compute(*_checked(inputs, result, returns_out), *rest)
     return result
 
 
-def _checked(
-    rewards: Floats,
-    values: Floats,
-    final_values: Floats,
-    ratios: Floats | None,
-    terminations: Flags,
-    truncations: Flags,
-    valid: Flags | None,
-    live: Flags | None,
-    out: Floats,
-    returns_out: Floats | None,
-) -> Inputs:
+def _checked(inputs: Inputs, out: Floats, returns_out: Floats | None) -> Inputs:
     """Return the inputs, their flags as bytes; raise if one is wrong."""
+    rewards = inputs[0]
     if not isinstance(rewards, np.ndarray) or rewards.ndim != 2:
         raise refuse("rewards", describe(rewards), "a float32 array [horizon, rows]")
-    horizon, rows = shape = rewards.shape[0], rewards.shape[1]
-    axes = "[horizon, rows]"
-    inputs: Inputs = (
-        take("rewards", rewards, np.float32, shape, axes),
-        take("values", values, np.float32, (horizon + 1, rows), "[horizon + 1, rows]"),
-        take("final_values", final_values, np.float32, shape, axes),
-        None if ratios is None else take("ratios", ratios, np.float32, shape, axes),
-        take_flags("terminations", terminations, shape, axes),
-        take_flags("truncations", truncations, shape, axes),
-        None if valid is None else take_flags("valid", valid, shape, axes),
-        None if live is None else take_flags("live", live, shape, axes),
-    )
-    names = ("rewards", "values", "final_values", "ratios", "terminations", "truncations", "valid")
-    named = dict(zip((*names, "live"), inputs, strict=True))
-    apart("out", take_out("out", out, np.float32, shape, contiguous=False), **named)
+    found: dict[str, Any] = {}
+    for name, array in zip(NAMES, inputs, strict=True):
+        extra = int(name == "values")
+        shape = rewards.shape[0] + extra, rewards.shape[1]
+        axes = "[horizon + 1, rows]" if extra else "[horizon, rows]"
+        if array is None and name in ("ratios", "valid", "live"):
+            found[name] = None
+        elif name in FLOATS:
+            found[name] = take(name, array, np.float32, shape, axes)
+        else:
+            found[name] = take_flags(name, array, shape, axes)
+    apart("out", take_out("out", out, np.float32, rewards.shape, contiguous=False), **found)
     if returns_out is not None:
-        take_out("returns_out", returns_out, np.float32, shape, contiguous=False)
-        apart("returns_out", returns_out, out=out, **named)
-    return inputs
-
-
-def _bad_number(**numbers: float) -> UsageError:
-    for name, number in numbers.items():
-        most = math.inf if name.endswith("clip") else 1.0
-        if not 0.0 <= number <= most:
-            return refuse(name, f"{number}", f"0 to {most}")
-    raise AssertionError("every number is good")
+        take_out("returns_out", returns_out, np.float32, rewards.shape, contiguous=False)
+        apart("returns_out", returns_out, out=out, **found)
+    return tuple(found.values())
 
 
 def advantages_reference(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,24 +23,13 @@ from fugu.native.nodes import (
     join,
 )
 
-if native.available:
+if TYPE_CHECKING or native.available:
     from fugu._native import Packer as NativePacker
 
 LENGTH = np.dtype(np.int32)  # of sequences and texts
 INDEX = np.dtype(np.int64)  # of OneOf
 Bytes = NDArray[np.uint8]
-
-
-class Packer(Protocol):
-    """Moves values into flat rows and back."""
-
-    def pack(self, value: Any, out: NDArray[Any], /) -> None:
-        """Write `value` into the row `out`."""
-        raise NotImplementedError("pack(value, out)")
-
-    def unpack(self, row: NDArray[Any], copy: bool = False, /) -> Any:
-        """Return the value of `row`, its arrays views of it unless `copy`."""
-        raise NotImplementedError("unpack(row, copy)")
+Packer: TypeAlias = "ReferencePacker | NativePacker"  # moves values into flat rows and back
 
 
 def make_packer(root: Node, dtype: np.dtype[Any], size: int, *, use_native: bool = True) -> Packer:

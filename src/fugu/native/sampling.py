@@ -167,48 +167,38 @@ def _check_out(out: Sample, dtype: type[np.generic], shape: tuple[int, ...]) -> 
 
 
 def _checked_categorical(
-    logits: Floats,
-    choices: NDArray[np.int64],
-    masks: Flags | None,
-    live: Flags | None,
-    uniforms: Floats | None,
-    out: Sample,
+    logits: Any, choices: NDArray[np.int64], masks: Any, live: Any, uniforms: Any, out: Sample
 ) -> Arguments:
-    """Return the inputs, contiguous; raise if one is wrong."""
+    """Return the arguments, contiguous; raise if one is wrong."""
     if choices.ndim != 1 or not choices.size or (choices < 1).any():
         raise refuse("choices", f"{choices.tolist()}", "for each head, 1 choice or more")
     batch, heads, width = len(logits), choices.size, int(choices.sum())
     axes = "[batch, sum of choices]"
     _check_out(out, np.int64, (batch, heads))
-    tidy = np.ascontiguousarray
-    return (
-        tidy(take("logits", logits, np.float32, (batch, width), axes)),
-        tidy(choices),
-        None if masks is None else tidy(take_flags("masks", masks, (batch, width), axes)),
-        None if live is None else tidy(take_flags("live", live, (batch,), "[batch]")),
-        None if uniforms is None else tidy(take("uniforms", uniforms, np.float32, (batch, heads))),
-    )
+    logits = np.ascontiguousarray(take("logits", logits, np.float32, (batch, width), axes))
+    masks = _flags("masks", masks, (batch, width), axes)
+    if uniforms is not None:
+        uniforms = np.ascontiguousarray(take("uniforms", uniforms, np.float32, (batch, heads)))
+    choices = np.ascontiguousarray(choices)
+    return logits, choices, masks, _flags("live", live, (batch,), "[batch]"), uniforms
 
 
-def _checked_normal(
-    means: Floats,
-    log_stds: Floats,
-    noise: Floats | None,
-    live: Flags | None,
-    out: Sample,
-) -> Arguments:
-    """Return the inputs, contiguous; raise if one is wrong."""
+def _checked_normal(means: Any, log_stds: Any, noise: Any, live: Any, out: Sample) -> Arguments:
+    """Return the arguments, contiguous; raise if one is wrong."""
     if not isinstance(means, np.ndarray) or means.ndim != 2:
         raise refuse("means", describe(means), "a float32 array [batch, dims]")
-    shape, batch = means.shape, len(means)
-    _check_out(out, np.float32, shape)
-    tidy = np.ascontiguousarray
-    return (
-        tidy(take("means", means, np.float32, shape, "[batch, dims]")),
-        tidy(take("log_stds", log_stds, np.float32, shape, "[batch, dims]")),
-        None if noise is None else tidy(take("noise", noise, np.float32, shape, "[batch, dims]")),
-        None if live is None else tidy(take_flags("live", live, (batch,), "[batch]")),
-    )
+    _check_out(out, np.float32, means.shape)
+    found = []
+    for name, array in {"means": means, "log_stds": log_stds, "noise": noise}.items():
+        if array is not None or name != "noise":
+            array = take(name, array, np.float32, means.shape, "[batch, dims]")
+            array = np.ascontiguousarray(array)
+        found.append(array)
+    return *found, _flags("live", live, means.shape[:1], "[batch]")
+
+
+def _flags(name: str, array: Any, shape: tuple[int, ...], axes: str) -> Any:
+    return None if array is None else np.ascontiguousarray(take_flags(name, array, shape, axes))
 
 
 # ---------------------------------------------------------------------- references

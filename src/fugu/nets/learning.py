@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -24,46 +24,14 @@ from fugu.spaces import Layout
 
 if TYPE_CHECKING or native_available:
     from fugu import _native
+if TYPE_CHECKING:
+    from fugu.algos.segment_view import Places
+    from fugu.data.segments import Segments
 
 
 # Numbers of an action in its row: the first byte, their count, and the bounds of floats; choices
 # have none.
 ActionPart: TypeAlias = tuple[int, int, Floats | None, Floats | None]
-
-
-class Tables(Protocol):
-    """Buffers of experience, such as `fugu.data.segments.Segments`."""
-
-    samples: NDArray[np.float32]
-    masks: NDArray[np.bool_]
-    states: NDArray[np.float32]
-    log_probabilities: NDArray[np.float32]
-    rewards: NDArray[np.float32]
-    values: NDArray[np.float32]
-    final_values: NDArray[np.float32]
-    terminations: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
-    valid: NDArray[np.bool_]
-
-    @property
-    def observation_bytes(self) -> NDArray[np.uint8]:
-        """Observations, `[rows, horizon, bytes]`."""
-
-
-class DrawnSteps(Protocol):
-    """Drawn segments or steps, such as `fugu.algos.segment_view.Places`."""
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """Rows of the tables."""
-
-    @property
-    def own(self) -> NDArray[np.int64]:
-        """The same rows, counted within the update."""
-
-    @property
-    def times(self) -> NDArray[np.int64] | None:
-        """Times, if single steps are drawn."""
 
 
 class FlatParameters:
@@ -177,7 +145,7 @@ class NativeLearner:
         self.flat, self.bfloat16 = FlatParameters(policy), bfloat16
         self.threads = count_threads(threads)
         self._policy, self._layout = policy, layout
-        self._bound: tuple[Tables, _native.Pages] | None = None
+        self._bound: tuple[Segments, _native.Pages] | None = None
         net = self._read()
         _check_learnable(net, self.flat)
         weights, grads = self.flat.weights, self.flat.grads
@@ -220,7 +188,7 @@ class NativeLearner:
         self._core.forward(rows, state, params, values, after, self.threads)
         return params, values, after
 
-    def bind(self, tables: Tables) -> _native.Pages:
+    def bind(self, tables: Segments) -> _native.Pages:
         """Return tables as the core takes them, without copying."""
         if self._bound is None or self._bound[0] is not tables:
             self._bound = tables, _bind(tables)
@@ -287,8 +255,8 @@ class NativeLearner:
 
     def learn(
         self,
-        tables: Tables,
-        drawn: DrawnSteps,
+        tables: Segments,
+        drawn: Places,
         weights: Floats,
         normalized: Floats,
         advantages: Floats,
@@ -329,7 +297,7 @@ class NativeLearner:
         return sums
 
 
-def _bind(tables: Tables) -> _native.Pages:
+def _bind(tables: Segments) -> _native.Pages:
     return _native.Pages(
         tables.observation_bytes,
         tables.samples,

@@ -54,11 +54,8 @@ def check_target(target: str | None) -> str:
 class NativeNet:
     """Runs a network; the outputs of a row are the same bits in any batch.
 
-    Threads may share it: one call runs at a time, without the GIL. Update it while none runs.
-
-    Attributes:
-        net: The network; its weights are copied.
-        target: The kind of processor.
+    Weights are copied. Threads may share it: one call runs at a time, without the GIL. Update it
+    while none runs.
     """
 
     def __init__(self, net: Net, target: str | None = None) -> None:
@@ -117,14 +114,12 @@ class _Value:
     """A value of the native network.
 
     Attributes:
-        number: Its number there.
         image: Channels, height and width of an image that is stored channels-last.
-        divisor: What its numbers must still be divided by.
     """
 
-    number: int
+    number: int  # Its number there
     image: tuple[int, int, int] | None = None
-    divisor: float = 1.0
+    divisor: float = 1.0  # What its numbers must still be divided by
 
 
 class NetworkBuilder:

@@ -150,17 +150,11 @@ class Permute(Operation):
 
 @dataclass(frozen=True)
 class Convolve(Operation):
-    """A convolution of images `[channels, height, width]`, padded with zeros.
+    """A convolution of images `[channels, height, width]`, padded with zeros."""
 
-    Attributes:
-        image: Channels, height and width of the input.
-        out: The same of the output.
-        weight: `[out channels, channels, kernel, kernel]`
-    """
-
-    image: tuple[int, int, int]
-    out: tuple[int, int, int]
-    weight: Floats
+    image: tuple[int, int, int]  # Channels, height and width of the input
+    out: tuple[int, int, int]  # The same of the output
+    weight: Floats  # `[out channels, channels, kernel, kernel]`
     bias: Floats
     stride: int
     padding: int
@@ -233,24 +227,17 @@ class Net:
     """A policy as operations on an observation and a state.
 
     Attributes:
-        observation: Layout of an observation.
-        action: Layout of an action.
-        continuous: How continuous actions are kept within their bounds; see `RowWriter`.
-        state_size: Numbers of the state.
         operations: Operations in order; their inputs precede them.
-        params: The value with the params of the actions' distribution, one row.
-        values: The value with the critics' values, one row; None without critics.
-        state: The value with the next state, one row; None without memory.
     """
 
-    observation: Layout
-    action: Layout
-    continuous: Continuous
-    state_size: int
+    observation: Layout  # Layout of an observation
+    action: Layout  # Layout of an action
+    continuous: Continuous  # How continuous actions are kept within their bounds; see `RowWriter`
+    state_size: int  # Numbers of the state
     operations: list[Operation] = field(default_factory=list)
-    params: int = -1
-    values: int | None = None
-    state: int | None = None
+    params: int = -1  # The value with the params of the actions' distribution, one row
+    values: int | None = None  # The value with the critics' values, one row; None without critics
+    state: int | None = None  # The value with the next state, one row; None without memory
 
     def add(self, kind: type[Op], rows: int, width: int, *inputs: int, **parts: Any) -> int:
         """Add an operation; return the index of its value."""

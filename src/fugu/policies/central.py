@@ -48,16 +48,13 @@ class CriticLayout:
     Rows are float32 if all parts are, else bytes whose parts begin at multiples of eight.
 
     Attributes:
-        own: The agent's observation.
-        agent: The agent's index in its group, one-hot; None if no network reads it.
         rest: What only critics read: the environment's state, or the observations of all agents.
-        dtype: The dtype of a row.
     """
 
-    own: RowPart
-    agent: RowPart | None
+    own: RowPart  # The agent's observation
+    agent: RowPart | None  # The agent's index in its group, one-hot; None if no network reads it
     rest: tuple[RowPart, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[Any]  # The dtype of a row
 
     @classmethod
     def of(
@@ -211,13 +208,11 @@ class CentralPolicy(Policy):
     A row may end after the actor's part: then the critic is not called, its value is NaN and its
     state stays. An agent's state is its actor's, then its critic's.
 
-    Args:
-        layout: The layout of rows.
-        actors: One for all agents of the group, or one for each.
-        critics: As many as actors; none, for a policy that only acts.
-        reads_agents: Whether actors read their agent's index.
+    There is one actor for all agents of the group, or one for each, and as many critics, or none
+    for a policy that only acts.
 
     Attributes:
+        reads_agents: Whether actors read their agent's index.
         rescale: Maps critics' outputs to units of rewards. `forward` applies it, but not
             `forward_segments`, whose values losses are computed from.
     """

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
@@ -67,63 +68,70 @@ class Numbers(Feature):
         return flat if self.scale is None else self.scale(flat)
 
 
-class OneHot(Feature):
-    """Integers of an array, each one-hot; out of bounds they count as the nearest value."""
+class Categories(Feature):
+    """Integers of an array, counted from `start`; out of bounds they count as the nearest value."""
 
     start: Tensor
     counts: Tensor
+
+    def __init__(self, shape: tuple[int, ...], start: Any, counts: Any, width: int) -> None:
+        super().__init__(width)
+        self.rank = len(shape)
+        self._register("start", _each(shape, start))
+        self._register("counts", _each(shape, counts))
+
+    def _register(self, name: str, numbers: NDArray[np.int64]) -> None:
+        self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+
+    def indices(self, tree: Tensor) -> Tensor:
+        """Map `[..., *shape]` to indices from 0 on, `[..., numbers]`."""
+        indices = flatten(tree, self.rank).to(torch.int64) - self.start
+        return torch.minimum(indices.clamp_min(0), self.counts - 1)
+
+
+class OneHot(Categories):
+    """Categories, each one-hot."""
+
     owners: Tensor
     values: Tensor
 
     def __init__(self, shape: tuple[int, ...], start: Any, counts: Any) -> None:
-        size = math.prod(shape)
-        every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), size)
-        super().__init__(int(every.sum()))
-        self.rank, self.uniform = len(shape), bool((every == every[:1]).all())
+        every = _each(shape, counts)
+        super().__init__(shape, start, counts, int(every.sum()))
+        self.uniform = bool((every == every[:1]).all())
         # Each output is 1 if one number, its owner, has its value.
-        columns = {
-            "start": np.broadcast_to(np.asarray(start, np.int64).reshape(-1), size),
-            "counts": every,
-            "owners": np.repeat(np.arange(size), every),
-            "values": np.concatenate([np.zeros(0, np.int64), *map(np.arange, every)]),
-        }
-        for name, numbers in columns.items():
-            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+        self._register("owners", np.repeat(np.arange(len(every)), every))
+        self._register("values", np.concatenate([np.zeros(0, np.int64), *map(np.arange, every)]))
 
     def forward(self, tree: Tensor) -> Tensor:
         """Map `[..., *shape]` to `[..., sum of counts]`."""
-        indices = flatten(tree, self.rank).to(torch.int64) - self.start
-        indices = torch.minimum(indices.clamp_min(0), self.counts - 1)
+        indices = self.indices(tree)
         if self.uniform and self.width:
             equal = indices.unsqueeze(-1) == self.values[: self.width // indices.shape[-1]]
             return equal.flatten(-2).to(torch.float32)
         return (indices[..., self.owners] == self.values).to(torch.float32)
 
 
-class Embedded(Feature):
-    """Integers of an array, each a row of a learned table."""
+class Embedded(Categories):
+    """Categories, each a row of a learned table."""
 
-    start: Tensor
-    counts: Tensor
     offsets: Tensor
 
     def __init__(self, shape: tuple[int, ...], start: Any, counts: Any) -> None:
-        size = math.prod(shape)
-        super().__init__(size * EMBEDDING)
-        self.rank = len(shape)
-        every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), size)
-        starts = np.broadcast_to(np.asarray(start, np.int64).reshape(-1), size)
-        offsets = np.cumsum(every) - every
-        for name, numbers in {"start": starts, "counts": every, "offsets": offsets}.items():
-            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+        every = _each(shape, counts)
+        super().__init__(shape, start, counts, len(every) * EMBEDDING)
+        self._register("offsets", np.cumsum(every) - every)
         self.table = nn.Embedding(int(every.sum()), EMBEDDING)
 
     def forward(self, tree: Tensor) -> Tensor:
         """Map `[..., *shape]` to `[..., numbers * EMBEDDING]`."""
-        indices = flatten(tree, self.rank).to(torch.int64) - self.start
-        indices = torch.minimum(indices.clamp_min(0), self.counts - 1)
-        embedded: Tensor = self.table(indices + self.offsets)
+        embedded: Tensor = self.table(self.indices(tree) + self.offsets)
         return embedded.flatten(-2)
+
+
+def _each(shape: tuple[int, ...], numbers: Any) -> NDArray[np.int64]:
+    """Return numbers for every element of an array, `[size]`."""
+    return np.broadcast_to(np.asarray(numbers, np.int64).reshape(-1), math.prod(shape))
 
 
 class Branches(Feature):
@@ -209,11 +217,10 @@ class Reading:
     """How arrays are read.
 
     Attributes:
-        images: The network that reads images.
         sets: Settings of the network that reads items of sets; None: arrays are not sets.
     """
 
-    images: Images = "auto"
+    images: Images = "auto"  # The network that reads images
     sets: PolicyConfig | None = None
 
     @classmethod
@@ -317,7 +324,7 @@ def _plain_feature(space: Any, shape: tuple[int, ...], images: Images) -> Featur
 
 def _categories(shape: tuple[int, ...], start: Any, counts: Any) -> Feature:
     """Return one-hot features for few categories, a table for many, scaled numbers for more."""
-    every = np.broadcast_to(np.asarray(counts, np.int64).reshape(-1), math.prod(shape))
+    every = _each(shape, counts)
     total = int(every.sum())
     if every.max(initial=0) <= MOST_CATEGORIES and total <= MOST_ONE_HOT:
         return OneHot(shape, start, counts)

@@ -30,15 +30,10 @@ class Feature(nn.Module):
 
 @dataclass(frozen=True)
 class ImageShape:
-    """The axes of an image.
+    """The axes of an image."""
 
-    Attributes:
-        shape: Shape of the array.
-        order: The axes as frames and channels, height, width.
-    """
-
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
+    shape: tuple[int, ...]  # Shape of the array
+    order: tuple[int, ...]  # The axes as frames and channels, height, width
 
     @classmethod
     def of(cls, shape: tuple[int, ...], named: bool = False) -> ImageShape | None:

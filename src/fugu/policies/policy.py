@@ -34,9 +34,7 @@ class Policy(nn.Module):
 
     Attributes:
         encoder: Maps flat rows `[batch, size]` in the layout's dtype to hidden vectors.
-        core: The recurrent core.
         decoder: Maps hidden vectors to the distribution's outputs and the values, side by side.
-        distribution: The distribution of actions.
         log_std: Of the continuous dimensions, equal in all states; None if there are none.
         num_params: Numbers of a row of params.
         num_critics: Values of an observation.
