@@ -129,16 +129,16 @@ def write_c(
     Raises:
         UsageError: If the policy has weights that are not finite.
     """
-    parts, loss, place = None, None, Path(folder)
-    written = net
-    if int8:
-        fitted = measured = None
-        if observations is not None:
-            fitted, measured = split(as_steps(net, observations))
-        quantized = quantize(net, None if fitted is None else gather(net, fitted))
-        written, parts = quantized.net, quantized.parts
-        loss = None if measured is None else measure(net, written, measured)
-    forward, act = Forward(written, parts), ActionWriter(net)
+    quantized, loss, place = None, None, Path(folder)
+    if int8 and observations is None:
+        quantized = quantize(net)
+    elif int8 and observations is not None:
+        fitted, measured = split(as_steps(net, observations))
+        quantized = quantize(net, gather(net, fitted))
+        loss = measure(net, quantized.net, measured)
+    parts = None if quantized is None else quantized.parts
+    forward = Forward(net if quantized is None else quantized.net, parts)
+    act = ActionWriter(net)
     weight_bytes = forward.bytes + act.bytes
     report = CReport(
         place / "policy.h",

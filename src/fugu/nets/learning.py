@@ -94,7 +94,7 @@ class LearningReader(Reader):
         found: Floats = tensor.detach().numpy()
         return found
 
-    def _recur(self, cell: str, gates: int, begin: int, weight: Floats, bias: Floats) -> int:
+    def _add_cell(self, cell: str, gates: int, begin: int, weight: Floats, bias: Floats) -> int:
         size = weight.shape[1]
         parts: dict[str, Any] = {"cell": cell, "begin": begin, "weight": weight, "bias": bias}
         return self.net.add(ops.Recur, 1, size, gates, **parts)
@@ -102,7 +102,7 @@ class LearningReader(Reader):
     def _cell(self, core: LstmCore | GruCore, hidden: int, begin: int) -> tuple[int, None]:
         inputs, recurrents, input_bias, bias = map(self.floats, core.network.all_weights[0])
         gates = self._product(hidden, inputs, input_bias)
-        return self._recur(core.kind, gates, begin, recurrents, bias), None
+        return self._add_cell(core.kind, gates, begin, recurrents, bias), None
 
     def _lstm(self, core: LstmCore, hidden: int, begin: int) -> tuple[int, None]:
         return self._cell(core, hidden, begin)
@@ -112,7 +112,7 @@ class LearningReader(Reader):
 
     def _mingru(self, core: MinGruCore, hidden: int, begin: int) -> tuple[int, None]:
         none = np.zeros((0, core.output_size), np.float32), np.zeros(0, np.float32)
-        return self._recur("mingru", self.linear(core.gates, hidden), begin, *none), None
+        return self._add_cell("mingru", self.linear(core.gates, hidden), begin, *none), None
 
 
 class NativeLearner:
