@@ -148,7 +148,7 @@ def _create(name: str, folder: str) -> None:
 
 def _build(header: str, out: str) -> None:
     from fugu.envs.building import build
-    from fugu.envs.native_library import NativeLibrary
+    from fugu.envs.native_env import NativeLibrary
 
     library = build(header, out or None)
     loaded = NativeLibrary.load(str(library.resolve()))

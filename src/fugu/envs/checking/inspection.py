@@ -15,7 +15,7 @@ from fugu.core.errors import PackError
 from fugu.envs.checking.recording import Layouts, Transition, fingerprint, leaves_of, name_leaf
 from fugu.envs.checking.report import Finding, Findings, Status
 from fugu.native.nodes import ArrayNode, Node, ScalarNode
-from fugu.native.packing_reference import ReferencePacker, describe, fit_array
+from fugu.native.packing import ReferencePacker, describe, fit_array
 from fugu.spaces import Layout
 
 _ROUNDING = 1e-6  # relative to a bound

@@ -27,7 +27,7 @@ from fugu.envs.contract import Buffers
 from fugu.envs.gymnasium_env import AGENT, find_mask_method
 from fugu.envs.masks import MaskWriter, find_mask
 from fugu.native.nodes import join
-from fugu.native.packing_reference import describe
+from fugu.native.packing import describe
 from fugu.spaces import Layout
 
 T = TypeVar("T")
