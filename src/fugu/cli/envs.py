@@ -37,7 +37,7 @@ class Envs:
         """List the environments and return the exit status."""
         from fugu.cli.catalogue import families, native_facts, recipe_facts
         from fugu.envs import suite
-        from fugu.envs.naming import nearest
+        from fugu.envs.suite import nearest
 
         others = families()
         everything = [*suite.names(), *(name for names in others.values() for name in names)]
