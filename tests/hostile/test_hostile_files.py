@@ -30,7 +30,7 @@ from fugu.data.columns import DatasetError
 from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetWriter, Episode
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
-from fugu.envs.native_library import Setting
+from fugu.envs.native_env import Setting
 from fugu.league.ledger import Ledger, LedgerError
 from fugu.league.ratings import Rating
 from fugu.league.standings import Standing, rate, show

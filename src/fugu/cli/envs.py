@@ -37,7 +37,7 @@ class Envs:
         """List the environments and return the exit status."""
         from fugu.cli.catalogue import families, native_facts, recipe_facts
         from fugu.envs import suite
-        from fugu.envs.naming import nearest
+        from fugu.envs.suite import nearest
 
         others = families()
         everything = [*suite.names(), *(name for names in others.values() for name in names)]
@@ -148,7 +148,7 @@ def _create(name: str, folder: str) -> None:
 
 def _build(header: str, out: str) -> None:
     from fugu.envs.building import build
-    from fugu.envs.native_library import NativeLibrary
+    from fugu.envs.native_env import NativeLibrary
 
     library = build(header, out or None)
     loaded = NativeLibrary.load(str(library.resolve()))

@@ -79,7 +79,7 @@ class Export(RunOptions):
 
     def _c(self, trained: Trained) -> None:
         from fugu.export.c_writer import write_c
-        from fugu.export.observing import observe
+        from fugu.export.loading import observe
 
         folder = self._place(trained, "-c")
         seen = observe(trained) if self.int8 else None
@@ -87,20 +87,19 @@ class Export(RunOptions):
         print(f"next: cc -O3 -c {folder / 'policy.c'}")
 
     def _wasm(self, trained: Trained) -> None:
-        from fugu.export.observing import observe
+        from fugu.export.loading import observe
         from fugu.export.wasm_engine import write_wasm
 
         path = self._place(trained, ".wasm")
         seen = observe(trained) if self.int8 else None
         report = write_wasm(trained.net(), path, int8=self.int8, observations=seen)
         print(f"wrote {path}: {path.stat().st_size / 1e3:,.0f} kB")
-        _tell_loss(report)
+        _print_loss(report)
         print(f'next: fugu.export.load("{path}")')
 
     def _web(self) -> None:
         from fugu.export.c_writer import write_c
-        from fugu.export.loading import find_all
-        from fugu.export.observing import observe
+        from fugu.export.loading import find_all, observe
         from fugu.web import write_page
 
         found = find_all(self.name, best=self.best, root=self.runs, trust=self.trust)
@@ -117,7 +116,7 @@ class Export(RunOptions):
                 place = Path(folder) / str(names.index(trained.group.name))
                 report = write_c(trained.net(), place, int8=self.int8, observations=seen)
                 policies[trained.group.name] = (report.header, report.source)
-                _tell_loss(report)
+                _print_loss(report)
             page = write_page(out, cfg.env, policies, env_kwargs=cfg.env_kwargs, note=run.name)
         modules = sum(page.module_bytes.values())
         size = page.path.stat().st_size
@@ -151,7 +150,7 @@ class Gallery:
         return 0
 
 
-def _tell_loss(report: CReport) -> None:
-    """What int8 changes, as the report says it."""
+def _print_loss(report: CReport) -> None:
+    """Print what int8 changes."""
     if report.loss is not None:
-        print(str(report).partition("\n")[2])
+        print(report.loss_text)

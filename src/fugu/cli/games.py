@@ -12,8 +12,15 @@ from fugu.cli.screens import cell_name
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.envs.contract import Buffers, Env
-from fugu.envs.native_env import NativeEnv, as_bytes, native_library
-from fugu.envs.native_library import BOX, TYPES, Key, NativeSpec
+from fugu.envs.native_env import (
+    BOX,
+    TYPES,
+    Key,
+    NativeEnv,
+    NativeSpec,
+    as_bytes,
+    native_library,
+)
 from fugu.envs.picture import Picture, check_picture, resize
 from fugu.envs.recipes import find_recipe
 from fugu.envs.resolve import resolve

@@ -61,7 +61,7 @@ def refuse_run_options(env: str, options: ActingOptions) -> None:
 
 def _neither(name: str, root: Path, runs: list[str]) -> str:
     from fugu.cli.catalogue import families
-    from fugu.envs.naming import nearest
+    from fugu.envs.suite import nearest
 
     others = [other for names in families().values() for other in names]
     names = [*suite.names(), *others, *runs, *(["latest"] if runs else [])]

@@ -29,7 +29,7 @@ class SequenceTask(gymnasium.Env[Any, Any]):
         reward: "share" of the tokens that are right, or "exact": 1 if all of them are.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
+    metadata = {"render_modes": []}
 
     def __init__(
         self,

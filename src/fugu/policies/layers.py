@@ -1,26 +1,63 @@
-"""Running scale: observations in units of how much each number of them varied so far."""
+"""Layers that encoders share: linear layers, and a running normalization of observations."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
 
 from fugu.core.ranks import SINGLE_PROCESS, Moments, Ranks
 
-MOST = 10.0  # standard deviations; what is farther off is cut there
+SCALED_LIMIT = 10.0  # standard deviations, at which scaled numbers are clipped
 LARGEST = torch.finfo(torch.float32).max
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+
+
+class MlpEncoder(nn.Sequential):
+    """Linear layers, each followed by an activation."""
+
+    def __init__(
+        self, inputs: int, hidden_size: int, layers: int, activation: str, normalise: bool = False
+    ) -> None:
+        modules: list[nn.Module] = [RunningScale(inputs)] if normalise else []
+        for _ in range(layers):
+            modules += [nn.Linear(inputs, hidden_size), ACTIVATIONS[activation]()]
+            inputs = hidden_size
+        super().__init__(*modules)
+        initialize(self)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Map `[..., inputs]` of any number type to `[..., hidden_size]`."""
+        hidden = observations.to(torch.float32)  # no copy if it is that already
+        for module in self:
+            hidden = module(hidden)
+        return hidden
+
+
+def initialize(module: nn.Module, gain: float = math.sqrt(2)) -> None:
+    """Set orthogonal weights and zero biases in every linear layer and convolution."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.orthogonal_(layer.weight, gain)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 class RunningScale(nn.Module):
-    """Numbers centred and scaled by the mean and deviation of all that were noted.
+    """Normalizes numbers by the running mean and deviation of those that were noted.
 
-    The moments are buffers, so they are saved with the policy and go wherever it goes. They change
-    only while `noting`, which training does between updates: within one, actor and learner see
-    the same numbers.
+    The moments are buffers, so they are saved with the policy. They change only while `noting`,
+    which training sets between updates: within one, actor and learner use the same moments.
 
     Attributes:
-        noting: Whether what passes is noted.
-        ranks: Who note together, each what passes at its own.
+        noting: Whether inputs update the moments.
+        ranks: The processes that share the moments.
 
     >>> scale = RunningScale(1)
     >>> scale(torch.tensor([[300.0]])).item()
@@ -45,8 +82,8 @@ class RunningScale(nn.Module):
 
     @property
     def limit(self) -> Tensor:
-        """Return the largest scaled number, `[]`: no number is cut before any was noted."""
-        return torch.where(self.count > 0, MOST, LARGEST)
+        """Return the largest scaled number, `[]`: none is clipped before any was noted."""
+        return torch.where(self.count > 0, SCALED_LIMIT, LARGEST)
 
     def forward(self, numbers: Tensor) -> Tensor:
         """Return `numbers` `[..., width]` scaled, or unchanged before any was noted."""
