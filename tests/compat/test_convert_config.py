@@ -15,7 +15,7 @@ from fugu.compat.pufferlib.config import Conversion, convert
 from fugu.compat.pufferlib.config_tables import ABOVE_ZERO, RENAMED
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
-from fugu.sweep.ranges import Range, read_range, read_tables
+from fugu.sweep.plan import Range, read_range, read_tables
 
 CONFIGS = Path(__file__).parents[2] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
 

@@ -13,7 +13,7 @@ from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
 from fugu.hub.contents import sha256_of
 from fugu.store import values
-from fugu.store.schema import parse
+from fugu.store.values import parse
 
 FOLDER = Path(__file__).parent / "policies"
 """The zoo that is installed with fugu."""
