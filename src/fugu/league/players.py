@@ -1,4 +1,4 @@
-"""Players: whoever acts for some agents of a vector, and how they are found by name."""
+"""Players, which act for some agents of a vector, and how they are found by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fugu.vector import make
 
 Ids: TypeAlias = NDArray[np.int64]
 SNAPSHOTS = "league"  # the folder of a run that holds those of its pool
-RANDOM = "random"  # the name of somebody who needs no run
+RANDOM = "random"  # the name of the player that needs no run
 
 
 class Player(Protocol):

@@ -1,4 +1,4 @@
-"""The pool: opponents of a learner, the seats that players hold, and what came of their matches."""
+"""The pool: opponents of a learner, the seats that players hold, and results of their matches."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ class Seats:
                 "allowed: one in which all agents' episodes end before any begins the next."
             )
         self._ended[envs] = ended
-        told = envs[over & playing & ~broken]
+        done = envs[over & playing & ~broken]
         matches = Matches(
-            self.holders[told], self._returns[told].copy(), self._lengths[told].copy()
+            self.holders[done], self._returns[done].copy(), self._lengths[done].copy()
         )
         gone = envs[over]
         self.holders[gone], self._returns[gone] = NOBODY, 0.0

@@ -53,7 +53,7 @@ def round_robin(
     due = _schedule(len(players), games, seats.sides, np.random.default_rng(derive(seed, 1)))
     waiting, left, results = len(due), list(reversed(due)), Results()
     extra = np.full(seats.sides, len(players))  # nobody: places of players who are done
-    crew = {**dict(enumerate(players)), len(players): players[0]}
+    acting = {**dict(enumerate(players)), len(players): players[0]}
     vec.async_reset(derive(seed, 0))
     for _ in range(PATIENCE):
         batch = vec.recv()
@@ -76,7 +76,7 @@ def round_robin(
             found = np.zeros_like(group.rows.actions)
             fresh = np.repeat(over, len(group.agent_ids) // len(over))
             held = seats.of_group(i, holders)
-            act_for(crew, i, group.agent_ids, group.rows, held, fresh, found)
+            act_for(acting, i, group.agent_ids, group.rows, held, fresh, found)
             actions.append(found)
         vec.send(actions[0] if len(actions) == 1 else tuple(actions))
     raise UsageError(

@@ -85,9 +85,9 @@ def requeue() -> bool:
             "allowed: on nodes that have it. Submit the job again: it goes on by itself."
         ) from None
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        said = str(error.stderr or error).strip()
+        reason = str(error.stderr or error).strip()
         raise RequeueError(
-            f"requeue: given in job {job}, which scontrol did not queue again ({said}); allowed: "
+            f"requeue: given in job {job}, which scontrol did not queue again ({reason}); allowed: "
             "jobs submitted with --requeue. Submit the job again: it goes on by itself."
         ) from None
     return True

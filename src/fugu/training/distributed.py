@@ -33,7 +33,7 @@ from fugu.training.inputs import RunInputs
 from fugu.vector import make
 
 T = TypeVar("T")
-TIMEOUT = "FUGU_RANK_TIMEOUT"  # names the seconds after which a rank that says nothing is lost
+TIMEOUT = "FUGU_RANK_TIMEOUT"  # seconds after which a silent rank counts as lost
 SECONDS = 600.0
 AGENTS = 64  # as many copies as give so many
 COUNTED = ("vec.num_envs", "vec.batch_size", "train.rows", "train.teams")  # divided among ranks
@@ -42,7 +42,7 @@ PATIENCE = timedelta(days=1)  # for what the first rank does alone, such as an e
 
 
 class RankLostError(FuguError, RuntimeError):
-    """Another rank has died, or has said nothing for long."""
+    """Another rank has died, or was silent for too long."""
 
 
 @contextlib.contextmanager
@@ -250,10 +250,10 @@ def _together(what: str) -> Iterator[None]:
     except FuguError:
         raise
     except (RuntimeError, ValueError) as error:
-        said = str(error).strip().partition(". This is typically")[0].splitlines()
+        lines = str(error).strip().partition(". This is typically")[0].splitlines()
         raise RankLostError(
             f"ranks: another one is lost, or was silent for {timeout().total_seconds():g} s "
-            f"({what}: {said[0] if said else type(error).__name__}). The run goes on from its "
+            f"({what}: {lines[0] if lines else type(error).__name__}). The run goes on from its "
             "last checkpoint when all are started again."
         ) from error
 

@@ -324,7 +324,7 @@ class Session:
             collector.episodes.listener = self._programs = programs
 
     def _warn(self, trainer: Trainer) -> None:
-        """Tell whoever starts a run what they would want to have known before."""
+        """Warn of what the user should know when a run starts."""
         if self._keeps and trainer.vec.why_stateless is not None:
             log.warning("resume will begin new episodes: %s", trainer.vec.why_stateless)
         for notice in trainer.algorithm.notices():
