@@ -59,10 +59,8 @@ class PolicyPlayer:
         self._random, self._greedy = random, greedy
         self._looks = [policy.viewer() for policy in policies]
         self._devices = [next(policy.parameters()).device for policy in policies]
-        self.states = [
-            policy.initial_state(count, device)
-            for policy, count, device in zip(policies, agents, self._devices, strict=True)
-        ]
+        sizes = zip(policies, agents, self._devices, strict=True)
+        self.states = [policy.initial_state(count, device) for policy, count, device in sizes]
 
     def begin(self, group: int, agents: Ids) -> None:
         """Forget what came before."""

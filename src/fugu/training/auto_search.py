@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fugu.algos.settings import Config, read_config
 from fugu.core.config import Tree, merge, plain_tree
@@ -356,8 +357,12 @@ def recent_return(metrics: Path, steps: int) -> ReturnEstimate | None:
         return None
     _, means, counts = zip(*late, strict=True)
     mean = float(np.average(means, weights=counts))
-    error = float(np.std(means, ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else 0.0
-    return ReturnEstimate(mean, error, int(sum(counts)))
+    return ReturnEstimate(mean, _standard_error(means), int(sum(counts)))
+
+
+def _standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """Return the standard error of the mean of values; 0 of a single one."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def returns_vary(metrics: Iterable[Path]) -> bool:
@@ -408,8 +413,7 @@ def lead_of_pairs(challenger: Sequence[float], reference: Sequence[float]) -> Re
     ReturnEstimate(mean=1.0, error=0.0, episodes=2)
     """
     leads = np.subtract(challenger, reference)
-    error = float(leads.std(ddof=1)) / math.sqrt(len(leads)) if len(leads) > 1 else 0.0
-    return ReturnEstimate(float(leads.mean()), error, len(leads))
+    return ReturnEstimate(float(leads.mean()), _standard_error(leads), len(leads))
 
 
 def lead_of_estimates(

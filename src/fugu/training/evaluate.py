@@ -116,35 +116,21 @@ class Players:
         greedy: bool = True,
         engine: PolicyEngine = "auto",
     ) -> None:
-        self._policies, self._greedy = policies, greedy
-        self._random = np.random.default_rng(derive(seed))
-        agents = [vec.num_envs * group.num_agents for group in vec.groups]
-        self._looks = [policy.viewer() for policy in policies]
-        self._devices = [next(policy.parameters()).device for policy in policies]
-        self._states = [
-            policy.initial_state(count, device)
-            for policy, count, device in zip(policies, agents, self._devices, strict=True)
-        ]
-        self._forwards = [
-            make_forward(policy, group.observation_layout, engine, count)
-            for policy, group, count in zip(policies, vec.groups, agents, strict=True)
-        ]
-        self.engines = [forward.engine for forward in self._forwards]
+        self._greedy, self._random = greedy, np.random.default_rng(derive(seed))
+        self._groups = []
+        for policy, group in zip(policies, vec.groups, strict=True):
+            count, device = vec.num_envs * group.num_agents, next(policy.parameters()).device
+            forward = make_forward(policy, group.observation_layout, engine, count)
+            states = policy.initial_state(count, device)
+            self._groups.append((policy, forward, policy.viewer(), states, device))
+        self.engines = [forward.engine for _, forward, *_ in self._groups]
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Any:
         """Return the actions for a batch, as `Vector.send` takes them."""
         actions, self.drawn = [], []
-        groups = zip(
-            self._policies,
-            self._forwards,
-            self._looks,
-            self._states,
-            self._devices,
-            batch.groups,
-            strict=True,
-        )
-        for policy, forward, look, states, device, group in groups:
+        for own, group in zip(self._groups, batch.groups, strict=True):
+            policy, forward, look, states, device = own
             rows, agents = group.rows, group.agent_ids
             ended = rows.terminations | rows.truncations | ~rows.valid
             states[agents] = policy.earned(states[agents], rows.rewards)
