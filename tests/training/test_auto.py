@@ -109,6 +109,14 @@ def test_a_rate_that_adapts_is_varied_by_its_desired_divergence() -> None:
     assert "rate-adaptive" in {member.name for member in wrong}
 
 
+def test_discounts_have_a_fifth_and_five_times_the_horizon() -> None:
+    found = {member.name: member.changes for member in make_members(PPOConfig(gamma=0.99))}
+    assert (found["gamma-down"], found["gamma-up"]) == ({"gamma": 0.95}, {"gamma": 0.998})
+    endless = {member.name: member.changes for member in make_members(PPOConfig(gamma=1.0))}
+    assert endless["gamma-down"] == {"gamma": 0.99}
+    assert "gamma-up" not in endless
+
+
 def test_members_that_explore_are_rewarded_for_new_observations_and_look_further() -> None:
     found = {member.name: member.changes for member in make_curious_members(PPOConfig())}
     longer = 1.0 - (1.0 - PPOConfig().gamma) / 5.0

@@ -127,13 +127,7 @@ def check_searchable(cfg: Config, ranks: int) -> None:
 
 
 def _rates(train: PPOConfig, sign: int) -> Tree:
-    """Return a larger (1) or smaller (-1) policy update.
-
-    >>> _rates(PPOConfig(learning_rate=0.001), 1)
-    {'learning_rate': 0.003}
-    >>> _rates(PPOConfig(desired_kl=0.02, final_desired_kl=0.001), -1)
-    {'desired_kl': 0.01, 'final_desired_kl': 0.0005}
-    """
+    """Return a larger (1) or smaller (-1) policy update."""
     if train.desired_kl is None:
         return {"learning_rate": _round(train.learning_rate * 3.0**sign)}
     found = {"desired_kl": _round(train.desired_kl * 2.0**sign)}
@@ -143,11 +137,7 @@ def _rates(train: PPOConfig, sign: int) -> Tree:
 
 
 def _discounts(gamma: float) -> tuple[Tree, Tree]:
-    """Return discounts with a fifth and with five times the effective horizon 1 / (1 - gamma).
-
-    >>> _discounts(0.99), _discounts(1.0)
-    (({'gamma': 0.95}, {'gamma': 0.998}), ({'gamma': 0.99}, {}))
-    """
+    """Return discounts with a fifth and with five times the effective horizon 1 / (1 - gamma)."""
     if gamma >= 1.0:
         return {"gamma": 0.99}, {}
     left = 1.0 - gamma

@@ -75,12 +75,8 @@ class SearchStoppedError(Exception):
 class Search:
     """Chooses settings for a run among a few members; see the module.
 
-    Args:
-        run: The folder of the whole search, and of the winner in the end.
-        record: What is known so far.
-        inputs: What the caller gave besides settings.
-        train_member: Trains one member.
-        report: Called with the record after every rung and at the end.
+    The run is the folder of the whole search, and of the winner in the end. `report` is called with
+    the record after every rung and at the end.
     """
 
     def __init__(
