@@ -109,6 +109,8 @@ def hypervolume(
     return float(((until - costs[front]) * (scores[front] - worst_score)).sum())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_it_covers_more_than_random_over_twenty_seeds(problem: str) -> None:
     objective, space, worst_score, worst_cost = PROBLEMS[problem]
