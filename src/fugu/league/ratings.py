@@ -18,7 +18,7 @@ from rich.text import Text
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.league.ledger import Ledger, LedgerError, Rating, Tally
-from fugu.track.picture import COLOURS, check_picture
+from fugu.track.curves import COLOURS, check_picture
 
 CENTRE = 1000.0  # the mean of all Elo ratings
 SCALE = 400.0 / math.log(10.0)  # Elo points of a factor e in the odds

@@ -30,7 +30,7 @@ from fugu.sweep.plan import SearchConfig, SweepPlan, nest
 from fugu.sweep.sampler import INTERRUPTED, pareto_front
 from fugu.sweep.storage import without_retried
 from fugu.sweep.trials import RunningTrial
-from fugu.track.picture import COLOURS
+from fugu.track.curves import COLOURS
 from fugu.track.text import duration, number
 from fugu.training.config import PRESETS
 

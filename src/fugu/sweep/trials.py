@@ -22,7 +22,7 @@ from optuna.trial import Trial
 
 from fugu.core.config import Tree
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.track.jsonl import parse_metrics, read_metrics
+from fugu.track.sinks import parse_metrics, read_metrics
 from fugu.training.trainer import RecentMean
 
 DISK_FULL = 74  # exit code of a trial whose disk is full

@@ -28,7 +28,7 @@ from fugu.core.writing import tells_full_disk
 from fugu.envs.untrusted import UntrustedError
 from fugu.store.checkpoint import read_state
 from fugu.store.run import SIGNATURE, Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.auto_record import (
     DEFAULTS,
     Rung,
