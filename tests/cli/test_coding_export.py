@@ -9,7 +9,7 @@ import pytest
 
 from fugu.cli.main import main
 from fugu.store import Run
-from fugu.store.chat import ChatRow, read_rows
+from fugu.store.chat_export import ChatRow, read_rows
 from fugu.store.trajectories import Trajectory, TrajectoryGroup, TrajectoryWriter
 
 

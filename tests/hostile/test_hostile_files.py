@@ -31,9 +31,8 @@ from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetWriter, Episod
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
 from fugu.envs.native_env import Setting
-from fugu.league.ledger import Ledger, LedgerError
-from fugu.league.ratings import Rating
-from fugu.league.standings import Standing, rate, show
+from fugu.league.ledger import Ledger, LedgerError, Rating
+from fugu.league.ratings import Standing, rate, show
 from fugu.spaces import Layout
 from fugu.store import values
 from fugu.store.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
@@ -325,7 +324,7 @@ LINES = [b"[" * 100_000, b"\xff\xfe", b"[1]", b"7", b'{"name": 1', A_PROBLEM,
 def test_lines_that_are_none_are_named(tmp_path: Path, line: bytes) -> None:
     from fugu.algos.preferences import read_comparisons
     from fugu.envs.coding.problems import read_problems
-    from fugu.store.chat import read_rows
+    from fugu.store.chat_export import read_rows
 
     path = tmp_path / "lines.jsonl"
     path.write_bytes(line)

@@ -16,9 +16,8 @@ from league_toys import Marks
 from fugu.algos.ppo import PPO
 from fugu.core.errors import UsageError
 from fugu.league.ledger import Ledger
-from fugu.league.matchmaking import Record
 from fugu.league.players import snapshots
-from fugu.league.seats import LEARNER
+from fugu.league.pool import LEARNER, Record
 from fugu.league.self_play import SelfPlay
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from fugu.core.errors import UsageError
-from fugu.league.ledger import Ledger, LedgerError
-from fugu.league.ratings import Rating, Tally
+from fugu.league.ledger import Ledger, LedgerError, Rating, Tally
 
 WRITER = """
     import sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fugu.league.matchmaking import WINDOW, Record, chances, draw_matches
+from fugu.league.pool import WINDOW, Record, chances, draw_matches
 
 
 def test_hard_opponents_are_drawn_most_and_equal_ones_when_it_should_be_even() -> None:

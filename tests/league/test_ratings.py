@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from fugu.league.ratings import SCALE, Tally, elo_ratings, open_skill_ratings, replayed
+from fugu.league.ledger import Tally
+from fugu.league.ratings import SCALE, elo_ratings, open_skill_ratings, replayed
 
 PLAYERS = list(range(10, 22))  # numbers of a database, not places
 

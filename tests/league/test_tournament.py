@@ -14,9 +14,9 @@ from league_toys import Caller, Marks
 
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
+from fugu.league.ledger import Rating
 from fugu.league.players import RandomPlayer, find_source
-from fugu.league.ratings import Rating
-from fugu.league.standings import whiskers
+from fugu.league.ratings import whiskers
 from fugu.league.tournament import play_tournament, round_robin
 from fugu.store.run import Run
 from fugu.training.session import train

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fugu.store.run import Run
-from fugu.training.auto import search
-from fugu.training.auto.ranking import rank
-from fugu.training.auto.record import read_record
+from fugu.training import auto_search as search
+from fugu.training.auto_record import read_record
+from fugu.training.auto_search import rank
 from fugu.training.evaluate import evaluate
 from fugu.training.session import train
 

@@ -20,8 +20,7 @@ from fugu.store import (
     save_checkpoint,
     verify_checkpoint,
 )
-from fugu.store.checkpoint import replaced
-from fugu.store.migrations import MIGRATIONS, SCHEMA, migrate
+from fugu.store.checkpoint import MIGRATIONS, SCHEMA, migrate, replaced
 
 GOLDEN = Path(__file__).parent / "golden"
 TORCH_KINDS = [

@@ -12,22 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu.core.errors import UsageError
-from fugu.store.chat import ChatRow, GroupRow, Message, read_rows, row_from_json
 from fugu.store.chat_export import (
+    ChatRow,
     ExportOptions,
+    GroupRow,
     export_rows,
     program_hash,
+    read_rows,
+    row_from_json,
     split_of,
     write_rows,
 )
-from fugu.store.schema import plain
 from fugu.store.trajectories import (
     FILE,
+    Message,
     Trajectory,
     TrajectoryGroup,
     TrajectoryWriter,
     read_groups,
 )
+from fugu.store.values import plain
 
 REWARDS = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 TURNS = st.lists(st.sampled_from(["try again", "nearly"]), max_size=2).map(

@@ -14,11 +14,10 @@ from optuna.trial import TrialState
 
 from fugu.core.errors import DiskFullError
 from fugu.sweep import trial_process
-from fugu.sweep.controller import Controller
 from fugu.sweep.plan import SweepPlan
-from fugu.sweep.recovery import without_retried
 from fugu.sweep.report import SweepView
-from fugu.sweep.storage import JOURNAL, create_study, open_storage
+from fugu.sweep.running import Controller
+from fugu.sweep.storage import JOURNAL, create_study, open_storage, without_retried
 from fugu.sweep.trials import DISK_FULL, TrialProgress, TrialTask
 
 

@@ -14,10 +14,9 @@ import pytest
 from optuna.trial import TrialState, create_trial
 from rich.console import Console
 
-from fugu.sweep.controller import RunningTrial
 from fugu.sweep.plan import SearchConfig, SweepPlan
 from fugu.sweep.report import SweepView, front_trials, trial_line
-from fugu.sweep.trials import TrialCurve, TrialProgress, TrialTask
+from fugu.sweep.trials import RunningTrial, TrialCurve, TrialProgress, TrialTask
 
 Plans = Callable[..., SweepPlan]
 

@@ -21,12 +21,23 @@ from fugu.core.errors import UsageError
 from fugu.core.machine import is_running
 from fugu.store.checkpoint import read_state
 from fugu.store.run import Run
-from fugu.sweep.controller import Controller, SweepError
 from fugu.sweep.plan import SweepPlan
-from fugu.sweep.recovery import without_retried
 from fugu.sweep.report import SweepView
-from fugu.sweep.running import ExecutionConfig, resume_sweep, start_sweep
-from fugu.sweep.storage import JOURNAL, SWEEP_FILE, create_study, load_study, open_storage
+from fugu.sweep.running import (
+    Controller,
+    ExecutionConfig,
+    SweepError,
+    resume_sweep,
+    start_sweep,
+)
+from fugu.sweep.storage import (
+    JOURNAL,
+    SWEEP_FILE,
+    create_study,
+    load_study,
+    open_storage,
+    without_retried,
+)
 from fugu.sweep.trials import TrialProgress, TrialTask
 from fugu.track.sinks import read_metrics
 from fugu.training.config import resolve_config

@@ -14,8 +14,8 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from fugu.sweep import recovery
-from fugu.sweep.recovery import Recovery, is_dead, this_process
+from fugu.sweep import storage as recovery
+from fugu.sweep.storage import Recovery, is_dead, this_process
 from fugu.sweep.trials import MetricsTail, TrialCurve, score_at
 
 

@@ -11,8 +11,7 @@ pytest.importorskip("optuna")
 
 from fugu import native
 from fugu.envs.untrusted import UntrustedError
-from fugu.sweep.plan import SearchConfig, SweepPlan
-from fugu.sweep.ranges import Range
+from fugu.sweep.plan import Range, SearchConfig, SweepPlan
 from fugu.sweep.running import ExecutionConfig, resume_sweep
 from fugu.sweep.storage import (
     PLAN,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu.core.config import merge
-from fugu.training.auto.record import SearchRecord, read_record
+from fugu.training.auto_record import SearchRecord, read_record
 from fugu.training.session import Result, train
 
 STEPS = 32 * 64  # the fewest that a search takes: 32 updates of 8 copies and 8 steps

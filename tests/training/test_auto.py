@@ -20,10 +20,21 @@ from fugu.algos.settings import read_config
 from fugu.core.config import merge, read_toml
 from fugu.core.errors import UsageError
 from fugu.store.run import Run
-from fugu.training.auto import search as search_module
-from fugu.training.auto.members import Candidate, make_curious_members, make_members
-from fugu.training.auto.ranking import (
+from fugu.training import auto_search as search_module
+from fugu.training.auto_record import (
+    Candidate,
+    Rung,
+    SearchRecord,
+    describe_choice,
+    make_curious_members,
+    make_members,
+    rung_table,
+    show_progress,
+    write_curves,
+)
+from fugu.training.auto_search import (
     ReturnEstimate,
+    SearchStoppedError,
     is_better,
     lead_of_estimates,
     lead_of_pairs,
@@ -31,15 +42,6 @@ from fugu.training.auto.ranking import (
     recent_return,
     returns_vary,
 )
-from fugu.training.auto.record import (
-    Rung,
-    SearchRecord,
-    describe_choice,
-    rung_table,
-    show_progress,
-    write_curves,
-)
-from fugu.training.auto.search import Interruption
 from fugu.training.evaluate import evaluate
 from fugu.training.inputs import RunInputs
 from fugu.training.session import resume, train
@@ -105,6 +107,14 @@ def test_a_rate_that_adapts_is_varied_by_its_desired_divergence() -> None:
     assert fixed["rate-adaptive"]["desired_kl"] == 0.02
     wrong = make_members(PPOConfig(desired_kl=0.02, learning_rate=1e-7))
     assert "rate-adaptive" in {member.name for member in wrong}
+
+
+def test_discounts_have_a_fifth_and_five_times_the_horizon() -> None:
+    found = {member.name: member.changes for member in make_members(PPOConfig(gamma=0.99))}
+    assert (found["gamma-down"], found["gamma-up"]) == ({"gamma": 0.95}, {"gamma": 0.998})
+    endless = {member.name: member.changes for member in make_members(PPOConfig(gamma=1.0))}
+    assert endless["gamma-down"] == {"gamma": 0.99}
+    assert "gamma-up" not in endless
 
 
 def test_members_that_explore_are_rewarded_for_new_observations_and_look_further() -> None:
@@ -213,8 +223,8 @@ def test_a_search_is_shown_if_asked_for_and_timed(
         def __init__(self, *args: Any) -> None:
             reports.append(args[-1])
 
-        def run(self) -> Interruption:
-            return Interruption((2,))
+        def run(self) -> None:
+            raise SearchStoppedError((2,))
 
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(search_module, "Search", Stopped)
@@ -276,7 +286,7 @@ def test_finalists_that_cannot_be_paired_are_compared_by_training_returns(
     def play(self: Any, name: str) -> Any:
         return (1.0, 2.0) if name == "defaults" else second
 
-    monkeypatch.setattr("fugu.training.auto.search.Search._play", play)
+    monkeypatch.setattr("fugu.training.auto_search.Search._play", play)
     assert "over the last training episodes" in record_of(search(tmp_path)).why
 
 

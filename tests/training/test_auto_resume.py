@@ -18,7 +18,7 @@ from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.track.sinks import read_metrics
-from fugu.training.auto.record import SearchRecord
+from fugu.training.auto_record import SearchRecord
 from fugu.training.session import Result, resume, train
 
 pytestmark = [
@@ -93,7 +93,7 @@ def test_a_search_killed_while_it_promotes_resumes(
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("fugu.training.auto.search.write_curves", refuse)
+        patch.setattr("fugu.training.auto_search.write_curves", refuse)
         with pytest.raises(KilledError):
             search(tmp_path)
     assert outcome(resume("auto", root=tmp_path, show=False)) == whole

@@ -10,14 +10,15 @@ import pytest
 from gymnasium import spaces
 
 from fugu import native
+from fugu.core.config import Tree, merge
 from fugu.core.errors import UsageError
 from fugu.envs.recipes import recipe_name
 from fugu.training.config import (
+    Choice,
     EnvFacts,
     choose,
     config_layers,
     env_settings,
-    merge_choices,
     observe,
     resolve_config,
     sources_of,
@@ -26,6 +27,10 @@ from fugu.training.session import train
 
 if not native.available:
     pytest.skip("needs the native extension", allow_module_level=True)
+
+
+def merged(choices: list[Choice]) -> Tree:
+    return merge(*(choice.settings for choice in choices))
 
 
 class Still(gymnasium.Env[Any, Any]):
@@ -83,10 +88,10 @@ def test_settings_follow_from_facts_and_not_from_names() -> None:
 
 
 def test_copies_of_several_agents_are_fewer() -> None:
-    several = merge_choices(choose(EnvFacts(4, images=False, numeric=True, action_size=0)))
+    several = merged(choose(EnvFacts(4, images=False, numeric=True, action_size=0)))
     assert several["vec"]["num_envs"] == 16
     assert several["train"]["horizon"] == 32
-    crowd = merge_choices(choose(EnvFacts(500, images=False, numeric=True, action_size=0)))
+    crowd = merged(choose(EnvFacts(500, images=False, numeric=True, action_size=0)))
     assert crowd["vec"]["num_envs"] == 1
     assert crowd["train"]["horizon"] == 16
 

@@ -17,8 +17,14 @@ from fugu.core.errors import UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
 from fugu.store.checkpoint import Checkpoint
 from fugu.training.config import resolve_config
-from fugu.training.distributed import TIMEOUT, timeout
-from fugu.training.sharding import check_shares, gather_checkpoint, hand_out_checkpoint, num_ranks
+from fugu.training.distributed import (
+    TIMEOUT,
+    check_shares,
+    gather_checkpoint,
+    hand_out_checkpoint,
+    num_ranks,
+    timeout,
+)
 
 pytestmark = pytest.mark.timeout(900)
 Arrays = dict[str, np.ndarray[Any, Any]]

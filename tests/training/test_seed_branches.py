@@ -7,7 +7,7 @@ import pytest
 from fugu.algos import building, decision_transformer, grpo, preferences
 from fugu.algos.dreamer import algorithm as dreamer
 from fugu.data.recording import RECORDING
-from fugu.training.auto.search import FINAL
+from fugu.training.auto_search import FINAL
 from fugu.training.dreaming import DREAMS
 from fugu.training.evaluate import EVALUATION
 from fugu.training.trainer import ENVIRONMENTS

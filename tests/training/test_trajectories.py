@@ -14,7 +14,7 @@ from rich.console import Console
 import fugu
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
-from fugu.store.chat import ChatRow, read_rows
+from fugu.store.chat_export import ChatRow, read_rows
 from fugu.store.run import Run
 from fugu.store.trajectories import TrajectoryGroup, read_groups
 from fugu.track.dashboard import Dashboard, picture

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from fugu.cli.rank import Rank
-from fugu.league import standings
+from fugu.league import ratings as standings
 from fugu.league.ledger import Ledger
 from fuzzing import mutations
 from fuzzing.arena import Arena, Odd

@@ -12,7 +12,7 @@ import tyro
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from fugu.league.standings import Standing
+    from fugu.league.ratings import Standing
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Rank:
 
     def run(self) -> int:
         """Play and print; 0 if it went well."""
+        from fugu.league.ratings import draw, show
         from fugu.league.self_play import LEDGER
-        from fugu.league.standings import draw, show
         from fugu.track.curves import check_picture
 
         if self.plot is not None:
@@ -88,7 +88,7 @@ class Rank:
     def _rate(self, path: Path, wanted: str | None) -> dict[str, list[Standing]]:
         """The tables of all games that are wanted: one by its whole name, or an environment's."""
         from fugu.league.ledger import Ledger
-        from fugu.league.standings import rate
+        from fugu.league.ratings import rate
 
         if not path.is_file():
             raise UsageError(

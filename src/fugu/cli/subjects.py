@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fugu.core.errors import UsageError
 from fugu.envs import suite
-from fugu.store.finding import is_run
+from fugu.store.run import is_run
 
 if TYPE_CHECKING:
     from fugu.cli.parsing import ActingOptions

@@ -81,7 +81,7 @@ class Train(TrainingCommand):
         )
         cfg = read_config(merge(*(layer.tree for layer in layers)))
         if self.auto:
-            from fugu.training.auto.members import check_searchable
+            from fugu.training.auto_record import check_searchable
 
             check_searchable(cfg, max(self.launch.nproc, 2 if self.cluster else 1))
         if self.dry_run:
@@ -101,7 +101,7 @@ class Train(TrainingCommand):
         """Train as several ranks, which find their run by its name, also when started again."""
         from fugu.store.run import Run
         from fugu.training.auto_resume import newest_alike
-        from fugu.training.sharding import check_shares
+        from fugu.training.distributed import check_shares
 
         nproc = max(1, self.launch.nproc)
         if nproc > 1:
@@ -165,7 +165,7 @@ class Train(TrainingCommand):
         if self.seeds > 1:
             print(f"seeds = {self.seeds}")
         if self.auto:
-            from fugu.training.auto.members import make_members
+            from fugu.training.auto_record import make_members
 
             for member in make_members(cfg.train):
                 print(f"# auto: {member.name}: {member.describe() or 'as below'}; {member.reason}")
@@ -218,7 +218,7 @@ class Resume(SettingsCommand):
         """Continue the run and return the exit status: 0 if it went to the end."""
         from fugu.store.checkpoint import read_state
         from fugu.store.run import Run
-        from fugu.training.sharding import num_ranks
+        from fugu.training.distributed import num_ranks
 
         if is_rank():
             return run_rank(self.train_rank)
@@ -262,7 +262,7 @@ def report(result: Result) -> None:
     """Print the result of a session, which the first rank knows."""
     if result.run is None:
         return
-    from fugu.training.auto.record import describe_choice, read_record
+    from fugu.training.auto_record import describe_choice, read_record
 
     score = "no episode ended" if result.score is None else f"mean return {result.score:.4g}"
     rate = result.steps / max(result.seconds, 1e-9)

@@ -14,8 +14,7 @@ from fugu.core.errors import UsageError
 from fugu.export.engines import check_engine, file_engine, make_engine, open_engine
 from fugu.export.player import LoadedPolicy
 from fugu.store.checkpoint import CHECKSUMS
-from fugu.store.finding import is_run
-from fugu.store.run import Run
+from fugu.store.run import Run, is_run
 
 if TYPE_CHECKING:
     from fugu.algos.settings import Config

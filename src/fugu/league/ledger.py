@@ -15,7 +15,6 @@ from shutil import disk_usage
 
 from fugu.core.closing import Closing
 from fugu.core.errors import DiskFullError, FuguError, UsageError
-from fugu.league.ratings import Rating, Tally
 
 SCHEMA = 1
 PATIENCE = 60.0  # seconds to wait for other writers
@@ -59,14 +58,39 @@ CREATE TABLE ratings (
 
 
 @dataclass(frozen=True)
+class Tally:
+    """Games of two players, from the first one's view."""
+
+    first: int
+    second: int
+    wins: int
+    draws: int
+    losses: int
+
+    @property
+    def games(self) -> int:
+        """Number of all of them."""
+        return self.wins + self.draws + self.losses
+
+
+@dataclass(frozen=True)
+class Rating:
+    """An estimate and its standard deviation."""
+
+    mean: float
+    deviation: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval that it is in with a probability of 95 %."""
+        return self.mean - 1.96 * self.deviation, self.mean + 1.96 * self.deviation
+
+
+@dataclass(frozen=True)
 class Entry:
     """A player, as the ledger knows it.
 
-    Attributes:
-        number: Its id.
-        name: `<run>:<step>` of a checkpoint, or whatever it is called.
-        run: Whose snapshot it is.
-        step: Of that run.
+    Its name is `<run>:<step>` for the checkpoint of a run at a step.
     """
 
     number: int
@@ -102,11 +126,11 @@ class Ledger(Closing):
             raise LedgerError(f"ledger {self.path}: {error}. Use another file.") from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._base.close()
 
     def _share(self) -> None:
-        """Let readers and a writer work at once; SQLite does not wait with this by itself."""
+        """Let readers and a writer work at once; SQLite does not wait by itself for this."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -153,13 +177,13 @@ class Ledger(Closing):
     def check(self) -> None:
         """Read all of it; LedgerError if it is damaged."""
         with self._reading():
-            (told,) = self._base.execute("PRAGMA integrity_check(1)").fetchone()
-            if told != "ok":
-                raise ValueError(told)
+            (verdict,) = self._base.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                raise ValueError(verdict)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Alone among all writers; all of it counts, or nothing if something is raised."""
+        """Write alone among all writers; nothing is written if something is raised."""
         try:
             self._base.execute("BEGIN IMMEDIATE")
         except sqlite3.DatabaseError as error:
@@ -196,7 +220,7 @@ class Ledger(Closing):
     def player(
         self, game: str, name: str, *, run: str | None = None, step: int | None = None
     ) -> int:
-        """The number of the player of that name in a game; it is entered if nobody has it."""
+        """Return the number of the player of that name in a game; a new one is entered."""
         with self._writing():
             found = self._base.execute(
                 "SELECT id FROM players WHERE game = ? AND name = ?", (game, name)
@@ -204,10 +228,7 @@ class Ledger(Closing):
             return int(found[0]) if found else self._enter(game, name, run, None, step)
 
     def learner(self, game: str, run: str, era: int, step: int) -> int:
-        """The number of a run's learner on its way to its next snapshot, its `era`-th.
-
-        It is called after the steps that it has come to.
-        """
+        """Return the number of a run's learner before its `era`-th snapshot, named by its steps."""
         with self._writing():
             found = self._base.execute(
                 "SELECT id FROM players WHERE game = ? AND run = ? AND era = ?", (game, run, era)
@@ -237,13 +258,13 @@ class Ledger(Closing):
         return int(cursor.lastrowid or 0)
 
     def games(self) -> list[str]:
-        """All games that anybody plays."""
+        """Return the names of all games."""
         with self._reading():
             rows = self._base.execute("SELECT DISTINCT game FROM players ORDER BY game")
             return [_text(game) for (game,) in rows]
 
     def players(self, game: str) -> list[Entry]:
-        """All players of a game, in the order in which they were entered."""
+        """Return all players of a game, in the order in which they were entered."""
         with self._reading():
             rows = self._base.execute(
                 "SELECT id, name, run, step FROM players WHERE game = ? ORDER BY id", (game,)
@@ -262,12 +283,12 @@ class Ledger(Closing):
         source: str,
         sequence: int = 0,
     ) -> None:
-        """Wins, draws and losses of the first of each two players.
+        """Add wins, draws and losses of the first of each two players.
 
         Args:
-            results: By the numbers of both.
-            source: Who says so, such as a run.
-            sequence: Its how many-th word; `rewind` takes later ones back.
+            results: By the numbers of both players.
+            source: Name of the run, or of whoever else adds them.
+            sequence: Number of this addition in its source; `rewind` removes later ones.
         """
         rows = [
             (first, second, *counts, source, sequence, time.time())
@@ -281,7 +302,7 @@ class Ledger(Closing):
             )
 
     def rewind(self, source: str, sequence: int, era: int) -> None:
-        """Take back what a run said after its `sequence`-th word, and its learners after an era."""
+        """Remove a run's results after its `sequence`-th addition, and learners after an era."""
         with self._writing():
             self._base.execute(
                 "DELETE FROM results WHERE source = ? AND sequence > ?", (source, sequence)
@@ -289,7 +310,7 @@ class Ledger(Closing):
             self._base.execute("DELETE FROM players WHERE run = ? AND era > ?", (source, era))
 
     def tallies(self, game: str) -> list[Tally]:
-        """All games of each two players together, the lower number first."""
+        """Return the sums of all games of each two players, the lower number first."""
         with self._reading():
             rows = self._base.execute(
                 """
@@ -310,7 +331,7 @@ class Ledger(Closing):
     def write_ratings(
         self, elo: Mapping[int, Rating], skill: Mapping[int, Rating], games: Mapping[int, int]
     ) -> None:
-        """Put these ratings in the place of the players' old ones; `skill` may lack some."""
+        """Replace the ratings of players; `skill` may lack some."""
         rows = []
         for player, rating in elo.items():
             other = skill.get(player)
@@ -349,7 +370,7 @@ def _check_files(path: str) -> None:
 
 
 def _names_others(name: str) -> bool:
-    """Whether a journal ends with the name of another file."""
+    """Return whether a journal ends with the name of another file."""
     with open(name, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - len(_OTHERS)))
@@ -357,7 +378,7 @@ def _names_others(name: str) -> bool:
 
 
 def _schema(base: sqlite3.Connection) -> set[tuple[str, ...]]:
-    """What a database is made of, beside what SQLite keeps for itself."""
+    """Return what a database is made of, beside SQLite's own tables."""
     rows = base.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     return {
         (str(kind), str(name), str(table), " ".join(str(sql).split()))

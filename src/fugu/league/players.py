@@ -1,4 +1,4 @@
-"""Players: whoever acts for some agents of a vector, and how they are found by name."""
+"""Players, which act for some agents of a vector, and how they are found by name."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fugu.vector import make
 
 Ids: TypeAlias = NDArray[np.int64]
 SNAPSHOTS = "league"  # the folder of a run that holds those of its pool
-RANDOM = "random"  # the name of somebody who needs no run
+RANDOM = "random"  # the name of the player that needs no run
 
 
 class Player(Protocol):
     """Acts for whichever agents it holds."""
 
     def begin(self, group: int, agents: Ids) -> None:
-        """These agents of a group begin an episode and are its own now."""
+        """Take these agents of a group, which begin an episode."""
 
     def act(self, group: int, agents: Ids, rows: Buffers) -> NDArray[Any]:
-        """Actions of these agents, all of them its own, as rows of the action layout."""
+        """Return actions of these agents, which it holds, as rows of the action layout."""
 
 
 class PolicyPlayer:
@@ -39,12 +39,11 @@ class PolicyPlayer:
 
     Args:
         policies: One for each group.
-        agents: How many agents the vector has, by group.
-        random: Where chance comes from.
+        agents: Number of agents of the vector, by group.
+        random: Generator that actions are drawn with.
         greedy: Take the most probable actions.
 
     Attributes:
-        policies: As given.
         states: Recurrent states, `[agents, state]` for each group.
     """
 
@@ -60,18 +59,16 @@ class PolicyPlayer:
         self._random, self._greedy = random, greedy
         self._looks = [policy.viewer() for policy in policies]
         self._devices = [next(policy.parameters()).device for policy in policies]
-        self.states = [
-            policy.initial_state(count, device)
-            for policy, count, device in zip(policies, agents, self._devices, strict=True)
-        ]
+        sizes = zip(policies, agents, self._devices, strict=True)
+        self.states = [policy.initial_state(count, device) for policy, count, device in sizes]
 
     def begin(self, group: int, agents: Ids) -> None:
-        """Nothing is remembered of what came before."""
+        """Forget what came before."""
         self.states[group][agents] = 0.0
 
     @torch.no_grad()
     def act(self, group: int, agents: Ids, rows: Buffers) -> NDArray[Any]:
-        """What the policy draws; agents that do not act keep their states."""
+        """Draw actions; agents that do not act keep their states."""
         policy, states, device = self.policies[group], self.states[group], self._devices[group]
         ended = rows.terminations | rows.truncations | ~rows.valid
         states[agents] = policy.earned(states[agents], rows.rewards)
@@ -90,17 +87,17 @@ class PolicyPlayer:
 
 
 class RandomPlayer:
-    """Every choice that is allowed is as probable as any other."""
+    """Draws all allowed actions with equal probability."""
 
     def __init__(self, groups: Sequence[AgentGroup], random: np.random.Generator) -> None:
         self._actions = [ActionDistribution(group.action_layout) for group in groups]
         self._random = random
 
     def begin(self, group: int, agents: Ids) -> None:
-        """It remembers nothing."""
+        """Do nothing: there is no memory."""
 
     def act(self, group: int, agents: Ids, rows: Buffers) -> NDArray[Any]:
-        """Anything."""
+        """Draw actions."""
         actions = self._actions[group]
         even = np.zeros((len(agents), actions.num_params), np.float32)
         samples, _ = actions.sample(even, rows.action_masks, self._random, live=rows.live)
@@ -109,14 +106,7 @@ class RandomPlayer:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a player comes from.
-
-    Attributes:
-        name: `<run>:<step>`, or `random`.
-        run: None for the random player.
-        checkpoint: The folder of its weights.
-        step: Of the run, when they were saved.
-    """
+    """Where a player comes from: its name is `<run>:<step>`, or `random`, which has no run."""
 
     name: str
     run: Run | None = None
@@ -125,11 +115,7 @@ class Source:
 
 
 def find_source(name: str, root: str | Path) -> Source:
-    """The player that is meant: `random`, `RUN` (its last checkpoint), `RUN:best`, `RUN:STEP`.
-
-    Raises:
-        UsageError: There is none; it says what there is.
-    """
+    """Find the player of a name: `random`, `RUN` (its last checkpoint), `RUN:best`, `RUN:STEP`."""
     if name == RANDOM:
         return Source(RANDOM)
     run_name, colon, moment = name.rpartition(":")
@@ -151,12 +137,12 @@ def find_source(name: str, root: str | Path) -> Source:
 
 
 def snapshots(run: Run) -> list[Path]:
-    """Those of the run's pool, oldest first."""
+    """Return the snapshots of a run's pool, oldest first."""
     return sorted((run.folder / SNAPSHOTS).glob("step_*"))
 
 
 def step_of(path: Path) -> int:
-    """The step that a checkpoint's folder is named after."""
+    """Return the step that a checkpoint's folder is named after."""
     return int(path.name.rpartition("_")[2])
 
 
@@ -169,11 +155,7 @@ def load_player(
     greedy: bool = False,
     device: torch.device | None = None,
 ) -> Player:
-    """The player, ready for so many copies of an environment.
-
-    Raises:
-        UsageError: Its policies are for agents that see or do something else.
-    """
+    """Load a player for so many copies of an environment, if its policies fit the agents."""
     if source.run is None:
         return RandomPlayer(groups, random)
     cfg, policies = load_policies(source.run, source.checkpoint)
@@ -190,7 +172,7 @@ def load_player(
 
 
 def take(rows: Buffers, index: NDArray[Any]) -> Buffers:
-    """Some agents' rows; what an environment has but once stays whole."""
+    """Return some agents' rows; what an environment has but once stays whole."""
     shared = ("global_state", "final_state")
     arrays = {field.name: getattr(rows, field.name) for field in fields(rows)}
     return replace(rows, **{name: arrays[name][index] for name in arrays if name not in shared})

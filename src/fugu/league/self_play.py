@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,17 +16,23 @@ from fugu.algos.checkpointing import as_arrays, as_tensor, as_tensors
 from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
-from fugu.envs.contract import AgentGroup
-from fugu.league.collect import LeagueCollector
+from fugu.envs.contract import AgentGroup, Buffers
 from fugu.league.ledger import Ledger
-from fugu.league.players import SNAPSHOTS, Player, PolicyPlayer, find_source, load_player
-from fugu.league.pool import Pool
-from fugu.league.seats import LEARNER
+from fugu.league.players import (
+    SNAPSHOTS,
+    Ids,
+    Player,
+    PolicyPlayer,
+    find_source,
+    load_player,
+    take,
+)
+from fugu.league.pool import LEARNER, SAME, Matches, Pool, act_for
 from fugu.policies.policy import Policy
-from fugu.rollout.collector import Acts
+from fugu.rollout.collector import Acts, Collector, EpisodeStatistics
 from fugu.store.checkpoint import load_checkpoint, save_checkpoint
 from fugu.store.run import Run
-from fugu.vector import Vector
+from fugu.vector import Batch, Vector
 
 LEAGUE_STREAM = 0x6C67  # branch of the seed tree
 LEDGER = "league.sqlite"  # in the folder of the runs
@@ -48,13 +55,6 @@ class SelfPlay:
     """The opponents of one training run: see `fugu.algos.algorithm.Opponents`.
 
     Snapshots of the learner join the pool; results go to the ledger.
-
-    Args:
-        context: What the run hands to its algorithm.
-        learner: The algorithm.
-
-    Attributes:
-        pool: The opponents.
     """
 
     def __init__(self, context: RunContext, learner: Learner) -> None:
@@ -143,16 +143,13 @@ class SelfPlay:
 
     # ------------------------------------------------------------------ results
 
-    def _ledger(self) -> Ledger:
-        return Ledger(ledger_path(self.cfg))
-
     def _write_results(self) -> None:
         """Write the results since the last time, all at once."""
         if self.run is None or not self.pool.tallies:
             return
         self._sequence += 1
         game, run = game_of(self.cfg.env, self.cfg.env_kwargs), self.run.name
-        with self._ledger() as ledger:
+        with Ledger(ledger_path(self.cfg)) as ledger:
             numbers = {LEARNER: ledger.learner(game, run, self._era, self._learner.steps)}
             for member in self.pool.members:
                 owner = run if member.step is not None else None
@@ -181,15 +178,11 @@ class SelfPlay:
             if isinstance(member.player, PolicyPlayer):
                 states = {str(i): each for i, each in enumerate(member.player.states)}
                 tensors[f"league_{member.number}"] = states
-        counters = {
-            "era": self._era,
-            "sequence": self._sequence,
-            "snapshot_at": self._snapshot_at,
-        }
-        return {**self.pool.state(), **counters}
+        counters = {"era": self._era, "sequence": self._sequence}
+        return {**self.pool.state(), **counters, "snapshot_at": self._snapshot_at}
 
     def load_state_dict(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Go back to a checkpoint; later results are taken back from the ledger."""
+        """Restore a checkpoint; later results are removed from the ledger."""
         assert self.run is not None
         self.pool.load_state(state, self._load)
         for member in self.pool.members:
@@ -204,20 +197,111 @@ class SelfPlay:
             self.pool.seats.load_state_dict(seats)
         self._era, self._sequence = int(state["era"]), int(state["sequence"])
         self._snapshot_at = int(state["snapshot_at"])
-        with self._ledger() as ledger:
+        with Ledger(ledger_path(self.cfg)) as ledger:
             ledger.rewind(self.run.name, self._sequence, self._era)
 
 
 def ledger_path(cfg: Config) -> Path:
-    """The ledger of a run: the settings', or the one that all runs of a folder share."""
+    """Return the ledger of a run: the settings', or the one that all runs of a folder share."""
     return cfg.league.database or cfg.run.folder / LEDGER
 
 
 def game_of(env: str, env_kwargs: Mapping[str, Any]) -> str:
-    """What a ledger calls a game: the environment and its arguments.
+    """Return the name of a game in a ledger: the environment and its arguments.
 
     >>> game_of("connect4", {"opponent": 2}), game_of("my_games:kuhn", {})
     ('connect4 {"opponent": 2}', 'my_games:kuhn')
     """
-    told = json.dumps(dict(env_kwargs), sort_keys=True, default=str) if env_kwargs else ""
-    return f"{env} {told}".strip()
+    kwargs = json.dumps(dict(env_kwargs), sort_keys=True, default=str) if env_kwargs else ""
+    return f"{env} {kwargs}".strip()
+
+
+# ------------------------------------------------------------------ collection
+
+
+class LeagueStatistics(EpisodeStatistics):
+    """The learner's returns, and its score, in matches against others.
+
+    Matches of the learner with itself say nothing of how good it is; they count only where there
+    are no others.
+    """
+
+    def __init__(self, only_itself: bool) -> None:
+        super().__init__()
+        self._only_itself = only_itself
+
+    def note_matches(self, matches: Matches, members: int) -> None:
+        """Add matches that are over, with the number of opponents in the pool."""
+        mine = matches.holders == LEARNER
+        counted = mine.all(1) if self._only_itself else mine.any(1) & ~mine.all(1)
+        if not counted.any():
+            return
+        mine, returns = mine[counted], matches.returns[counted]
+        own = np.where(mine, returns, 0.0).sum(1) / mine.sum(1)
+        lead = own - np.where(mine, -np.inf, returns).max(1)
+        score = float(np.mean((lead > SAME) + 0.5 * (np.abs(lead) <= SAME)))
+        facts = {
+            "episode_return": float(own.mean()),
+            "episode_length": float(matches.lengths[counted].mean()),
+            "pool": float(members),
+        }
+        if not self._only_itself:
+            facts["score"] = score
+        self._add(facts, float(len(own)))
+
+
+class LeagueCollector(Collector):
+    """Steps a vector in which several players hold the agents; only the learner's are learned from.
+
+    Attributes:
+        steps: The learner's agent steps; those of others do not count.
+    """
+
+    def __init__(
+        self, vec: Vector, actors: Sequence[Acts], pool: Pool, *, only_itself: bool
+    ) -> None:
+        super().__init__(vec, actors)
+        self._pool = pool
+        self.episodes: LeagueStatistics = LeagueStatistics(only_itself)
+
+    @torch.no_grad()
+    def handle(self, batch: Batch) -> None:
+        """Act on one batch."""
+        pool, seats = self._pool, self._pool.seats
+        before = seats.holders[batch.env_ids]
+        over, matches = pool.note(batch)
+        self.episodes.note_matches(matches, len(pool.active))
+        after = seats.holders[batch.env_ids]
+        actions, players = [], pool.players
+        for i, (actor, group) in enumerate(zip(self.actors, batch.groups, strict=True)):
+            agents, rows = group.agent_ids, group.rows
+            held, holds = seats.of_group(i, before), seats.of_group(i, after)
+            fresh = np.repeat(over, len(agents) // len(over))
+            found = np.zeros_like(rows.actions)
+            act_for(players, i, agents, rows, holds, fresh, found)
+            mine = np.flatnonzero((held == LEARNER) | (holds == LEARNER))
+            if len(mine):
+                shown = learner_rows(rows, held, holds)
+                some = shown if len(mine) == len(agents) else take(shown, mine)
+                acted = actor.act(agents[mine], some)
+                acts = holds[mine] == LEARNER
+                found[mine[acts]] = acted[acts]
+                self.steps += int(np.count_nonzero(some.live))
+            actions.append(found)
+        if self.on_batch is not None:
+            self.on_batch(batch, actions)
+        ids = [group.agent_ids for group in batch.groups]
+        if len(actions) == 1:
+            self.vec.send(actions[0], ids[0])
+        else:
+            self.vec.send(tuple(actions), tuple(ids))
+
+
+def learner_rows(rows: Buffers, held: Ids, holds: Ids) -> Buffers:
+    """Return rows as the learner's actor is to see them.
+
+    An agent that was the learner's gets its reward, and does not act if it no longer is. One that
+    has just become the learner's gets no reward for what others did, and begins without memory: to
+    the actor that looks like a fault.
+    """
+    return replace(rows, live=rows.live & (holds == LEARNER), valid=rows.valid & (held == LEARNER))

@@ -15,8 +15,7 @@ from fugu.core.errors import UsageError
 from fugu.core.seeding import derive, fresh_seed
 from fugu.league.ledger import Ledger
 from fugu.league.players import Player, Source, find_source, load_player
-from fugu.league.pool import act_for
-from fugu.league.seats import Seats
+from fugu.league.pool import Seats, act_for
 from fugu.league.self_play import game_of
 from fugu.training.config import resolve_config
 from fugu.training.untrusted import settings_of
@@ -29,13 +28,7 @@ Results = dict[tuple[int, int], list[int]]
 
 @dataclass(frozen=True)
 class Game:
-    """What is played.
-
-    Attributes:
-        env: Any name that `fugu.make` takes.
-        env_kwargs: Arguments that make it a game of several agents.
-        sides: See `Seats`.
-    """
+    """An environment with the arguments that make it a game, and its sides (see `Seats`)."""
 
     env: str
     env_kwargs: Mapping[str, Any]
@@ -43,14 +36,14 @@ class Game:
 
     @property
     def name(self) -> str:
-        """As a ledger has it."""
+        """Its name in a ledger."""
         return game_of(self.env, self.env_kwargs)
 
 
 def round_robin(
     vec: Vector, players: Sequence[Player], games: int, *, sides: int = 0, seed: int = 0
 ) -> Results:
-    """Let every two players meet; wins, draws and losses of the first by their places.
+    """Let every two players meet; return wins, draws and losses of the first, by their indices.
 
     In each match one side has the first of a pair and all others the second. Pairs play `games`
     matches, rounded up so that the first has had every side as often. Every match that was begun
@@ -60,7 +53,7 @@ def round_robin(
     due = _schedule(len(players), games, seats.sides, np.random.default_rng(derive(seed, 1)))
     waiting, left, results = len(due), list(reversed(due)), Results()
     extra = np.full(seats.sides, len(players))  # nobody: places of players who are done
-    crew = {**dict(enumerate(players)), len(players): players[0]}
+    acting = {**dict(enumerate(players)), len(players): players[0]}
     vec.async_reset(derive(seed, 0))
     for _ in range(PATIENCE):
         batch = vec.recv()
@@ -83,7 +76,7 @@ def round_robin(
             found = np.zeros_like(group.rows.actions)
             fresh = np.repeat(over, len(group.agent_ids) // len(over))
             held = seats.of_group(i, holders)
-            act_for(crew, i, group.agent_ids, group.rows, held, fresh, found)
+            act_for(acting, i, group.agent_ids, group.rows, held, fresh, found)
             actions.append(found)
         vec.send(actions[0] if len(actions) == 1 else tuple(actions))
     raise UsageError(
@@ -95,7 +88,7 @@ def round_robin(
 def _schedule(
     players: int, games: int, sides: int, random: np.random.Generator
 ) -> list[np.ndarray[Any, Any]]:
-    """Who holds the sides of each match, in any order."""
+    """Return who holds the sides of each match, in random order."""
     matches = []
     for first, second in itertools.combinations(range(players), 2):
         for match in range(-(-games // sides) * sides):
@@ -107,11 +100,7 @@ def _schedule(
 
 
 def find_game(sources: Sequence[Source], env: str | None = None) -> Game:
-    """The game that runs have in common: their environment with what a league adds to it.
-
-    Raises:
-        UsageError: They have none.
-    """
+    """Return the game that runs have in common: their environment, as leagues play it."""
     runs = [source.run for source in sources if source.run is not None]
     configs = [settings_of(run) for run in runs]
     names = list(dict.fromkeys([*([env] if env else []), *(cfg.env for cfg in configs)]))
@@ -139,16 +128,16 @@ def play_tournament(
     greedy: bool = False,
     seed: int | None = None,
 ) -> tuple[Game, dict[tuple[str, str], list[int]]]:
-    """Let checkpoints of runs meet and write down what came of it.
+    """Let checkpoints of runs meet and record the results.
 
     Args:
         names: `RUN`, `RUN:best`, `RUN:STEP`, or `random`; two or more.
-        root: Where runs are.
+        root: The folder of runs.
         database: The ledger; none is written if not given.
-        env: What is played; what the runs were trained on if not given.
-        games: Of each two of them.
+        env: The environment; that of the runs if not given.
+        games: Games of each two of them.
         greedy: Take the most probable actions; games of two such players may all be the same.
-        seed: Of everything; a fresh one if not given, so that games are not counted twice.
+        seed: Random seed; a fresh one if not given, so that games are not counted twice.
     """
     if games < 1:
         raise UsageError(f"games: given {games}; allowed: 1 or more.")
@@ -180,5 +169,5 @@ def _write(database: str | Path, game: Game, sources: Sequence[Source], results:
             )
             for each in sources
         ]
-        told = {(numbers[a], numbers[b]): counts for (a, b), counts in results.items()}
-        ledger.add(told, source=f"tournament-{secrets.token_hex(8)}")
+        found = {(numbers[a], numbers[b]): counts for (a, b), counts in results.items()}
+        ledger.add(found, source=f"tournament-{secrets.token_hex(8)}")

@@ -1,21 +1,128 @@
-"""Trajectories as rows of chats: winners to imitate, pairs to prefer, groups to compare."""
+"""Trajectories as rows of chats: winners to imitate, pairs to prefer, groups to compare.
+
+The rows have the format of OpenPipe, or OpenAI's, for services that fine-tune models.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fugu.core.errors import UsageError
-from fugu.store.chat import ChatRow, GroupMember, GroupRow, Message, Row, Split, write_lines
-from fugu.store.schema import plain
-from fugu.store.trajectories import Trajectory, TrajectoryGroup
+from fugu.core.files import parse_json, read_lines
+from fugu.core.writing import write_whole
+from fugu.store.trajectories import Message, Trajectory, TrajectoryGroup, check_conversation
+from fugu.store.values import parse, plain
 
+Split = Literal["TRAIN", "TEST"]
 Kind = Literal["sft", "dpo", "groups"]
 Dialect = Literal["openpipe", "openai"]
 Attempt = tuple[TrajectoryGroup, Trajectory]
+
+
+@dataclass(frozen=True)
+class ChatRow:
+    """A conversation that ends as it should; with `rejected_message`, how it should not end."""
+
+    messages: tuple[Message, ...]
+    split: Split
+    metadata: Mapping[str, str]
+    rejected_message: Message | None = None
+
+    def check(self, place: str) -> None:
+        """Raise UsageError if a service would refuse it."""
+        check_conversation(self.messages, f"{place}.messages")
+        rejected = self.rejected_message
+        if rejected is None:
+            return
+        if rejected.role != "assistant":
+            raise UsageError(
+                f"{place}.rejected_message.role: given {rejected.role!r}; allowed: 'assistant'."
+            )
+        if rejected == self.messages[-1]:
+            raise UsageError(
+                f"{place}.rejected_message: given the last message itself; allowed: another one."
+            )
+
+    def to_openai(self) -> dict[str, Any]:
+        """Return the row in OpenAI's own format, which has no split and no metadata."""
+        if self.rejected_message is None:
+            return {"messages": plain(self.messages)}
+        return {
+            "input": {"messages": plain(self.messages[:-1])},
+            "preferred_output": [plain(self.messages[-1])],
+            "non_preferred_output": [plain(self.rejected_message)],
+        }
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """One of several attempts."""
+
+    messages: tuple[Message, ...]
+    reward: float
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """Attempts at the same task, with their rewards."""
+
+    task: str
+    split: Split
+    trajectories: tuple[GroupMember, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, place: str) -> None:
+        """Raise UsageError if it has no attempts, or a conversation that is none."""
+        if not self.trajectories:
+            raise UsageError(f"{place}.trajectories: given none; allowed: one or more.")
+        for index, member in enumerate(self.trajectories):
+            check_conversation(member.messages, f"{place}.trajectories[{index}].messages")
+
+
+Row = ChatRow | GroupRow
+
+
+def row_from_json(given: Any, place: str) -> Row:
+    """Return a row of any kind, checked."""
+    grouped = isinstance(given, Mapping) and "trajectories" in given
+    row: Row = parse(GroupRow, given, place) if grouped else parse(ChatRow, given, place)
+    row.check(place)
+    return row
+
+
+def read_rows(path: str | Path) -> Iterator[Row]:
+    """Yield the rows of a file; UsageError names the line that is none."""
+    lines = read_lines(path)
+    for number in itertools.count(1):
+        place = f"{path} line {number}"
+        try:
+            line = next(lines, None)
+            given = None if line is None else parse_json(line)
+        except ValueError as error:
+            raise UsageError(f"{place}: it is no JSON: {error}.") from None
+        if line is None:
+            return
+        yield row_from_json(given, place)
+
+
+def write_lines(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write one JSON object a line, all or nothing; an old file is replaced."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
+    write_whole(path, "".join(lines))
+    return path
+
+
+# ------------------------------------------------------------------ exports
 
 
 @dataclass(frozen=True)
@@ -44,7 +151,7 @@ class ExportOptions:
 
 @dataclass
 class ExportReport:
-    """What became of the trajectories."""
+    """Counts of an export."""
 
     groups: int = 0
     trajectories: int = 0
@@ -61,18 +168,13 @@ class ExportReport:
 def export_rows(
     groups: Iterable[TrajectoryGroup], options: ExportOptions
 ) -> tuple[list[Row], ExportReport]:
-    """The rows of groups, checked, in the order of the groups."""
+    """Return the rows of groups, checked, in the order of the groups, and a report."""
     report = ExportReport()
     kept = _merged(groups) if options.merge_groups else list(groups)
     report.groups = len(kept)
     report.trajectories = sum(len(group.trajectories) for group in kept)
-    rows: list[Row]
-    if options.kind == "sft":
-        rows = _winners(kept, options, report)
-    elif options.kind == "dpo":
-        rows = _pairs(kept, options, report)
-    else:
-        rows = _groups(kept, options, report)
+    make_rows = {"sft": _winners, "dpo": _pairs, "groups": _groups}[options.kind]
+    rows = make_rows(kept, options, report)
     for number, row in enumerate(rows, 1):
         row.check(f"row {number}")
     report.test = sum(row.split == "TEST" for row in rows)
@@ -81,7 +183,7 @@ def export_rows(
 
 
 def write_rows(path: str | Path, rows: Iterable[Row], dialect: Dialect = "openpipe") -> list[Path]:
-    """Write rows as JSON lines; the files.
+    """Write rows as JSON lines; return the files.
 
     OpenAI's format knows no split: its TEST rows go to a second file, `<name>.test.jsonl`.
     """
@@ -100,13 +202,13 @@ def write_rows(path: str | Path, rows: Iterable[Row], dialect: Dialect = "openpi
 
 
 def split_of(task: str, test_share: float) -> Split:
-    """On which side a task's rows are: the same in every export, whatever else is in it."""
+    """Return the split of a task, which is the same in every export."""
     number = int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "big")
     return "TEST" if number < test_share * 2.0**64 else "TRAIN"
 
 
 def program_hash(program: str) -> str:
-    """What two programs that differ at most by white space at their ends have in common."""
+    """Return a hash of a program without white space at its ends."""
     return hashlib.sha256(program.strip().encode()).hexdigest()
 
 
@@ -116,12 +218,12 @@ def _winners(
     winners = _distinct(groups, options, report)
     good = [attempt for attempt in winners if attempt[1].reward >= options.min_reward]
     if options.per_task:
-        best: dict[str, list[int]] = {}
-        for place, (group, _) in enumerate(good):
-            best.setdefault(group.task, []).append(place)
-        for places in best.values():
-            places.sort(key=lambda place: -good[place][1].reward)
-        chosen = {place for places in best.values() for place in places[: options.per_task]}
+        taken: Counter[str] = Counter()
+        chosen = set()
+        for place in sorted(range(len(good)), key=lambda place: -good[place][1].reward):
+            taken[good[place][0].task] += 1
+            if taken[good[place][0].task] <= options.per_task:
+                chosen.add(place)
         good = [attempt for place, attempt in enumerate(good) if place in chosen]
     report.below = len(winners) - len(good)
     return [
@@ -161,7 +263,7 @@ def _pairs(
 
 
 def _pair(group: TrajectoryGroup, min_reward: float) -> tuple[Trajectory, Trajectory] | None:
-    """The best and the worst of those that differ in their last message only; the widest gap."""
+    """Return the pair of widest gap in reward that differs in its last message only."""
     alike: dict[tuple[Message, ...], list[Trajectory]] = {}
     for trajectory in group.trajectories:
         alike.setdefault(group.conversation(trajectory)[:-1], []).append(trajectory)
@@ -206,7 +308,7 @@ def _groups(
 def _distinct(
     groups: list[TrajectoryGroup], options: ExportOptions, report: ExportReport
 ) -> list[Attempt]:
-    """All attempts, of those with the same program for the same task the best."""
+    """Return all attempts; of those with the same program for the same task the best."""
     attempts = [(group, one) for group in groups for one in group.trajectories]
     if options.keep_duplicates:
         return attempts
@@ -220,7 +322,7 @@ def _distinct(
 
 
 def _merged(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
-    """One group for each task, prompt and run."""
+    """Return one group for each task, prompt and run."""
     found: dict[tuple[str, str, str], list[Trajectory]] = {}
     for group in groups:
         found.setdefault((group.task, group.prompt, group.run), []).extend(group.trajectories)

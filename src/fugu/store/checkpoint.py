@@ -15,7 +15,7 @@ import platform
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -27,11 +27,15 @@ from fugu.core.errors import FuguError, MissingExtraError, UsageError
 from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
 from fugu.store import values
-from fugu.store.migrations import MIGRATIONS, SCHEMA, Document, Tensors, migrate
 from fugu.store.signing import is_signed, sign
 
 if TYPE_CHECKING:
     import torch
+
+SCHEMA = 1  # the schema version that is written
+Document = dict[str, Any]
+Tensors = dict[str, dict[str, Any]]
+Migration = Callable[[Document, Tensors], tuple[Document, Tensors]]
 
 STATE, CHECKSUMS, ENDING = "state.json", "checksums.json", ".safetensors"
 SIGNATURE = "signature"  # the file that says that this user's own fugu wrote the checksums
@@ -48,7 +52,7 @@ class CheckpointError(FuguError, RuntimeError):
 
     Attributes:
         folder: The checkpoint.
-        file: The file at fault; the folder itself where none is.
+        file: The file at fault; empty for the folder itself.
     """
 
     def __init__(self, folder: Path, file: str, reason: str) -> None:
@@ -63,14 +67,14 @@ class CheckpointError(FuguError, RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds, in memory."""
+    """The contents of a checkpoint, in memory."""
 
     tensors: dict[str, dict[str, torch.Tensor]]
     """Tensors on the CPU, by file and name."""
     state: dict[str, Any]
-    """Counters, settings and whatever else is JSON."""
+    """Counters, settings and all else that is JSON."""
     libraries: dict[str, str] = field(default_factory=dict)
-    """The versions that wrote it."""
+    """Versions of the libraries that wrote it."""
 
 
 def save_checkpoint(
@@ -112,10 +116,9 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a checkpoint that `save_checkpoint` wrote, at this schema version or an older one.
+    """Read a checkpoint of this schema version or an older one.
 
-    Raises:
-        CheckpointError: Something is missing, changed or newer than this fugu; it names the file.
+    CheckpointError names the file if something is missing, changed or newer than this fugu.
     """
     place = _place(folder)
     contents = _verified(place, None)
@@ -129,7 +132,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The state of a checkpoint without its tensors, verified alone."""
+    """Return the state of a checkpoint without its tensors, verified alone."""
     place = _place(folder)
     document, _ = _current(place, _verified(place, (STATE,))[STATE], {})
     state: dict[str, Any] = document["state"]
@@ -176,12 +179,12 @@ def refuses_misfits(whose: str) -> Iterator[None]:
 
 
 def replaced(folder: Path) -> Path:
-    """Where a checkpoint of that name stands while another takes its place."""
+    """Return where a checkpoint of that name is while another takes its place."""
     return folder.with_name(f".{folder.name}.old")
 
 
 def _pack(name: str, group: Mapping[str, Any]) -> bytes:
-    """The bytes of one file of tensors."""
+    """Return the bytes of one file of tensors."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"tensors: given the file {name!r}; allowed: letters, digits, _ . and -.")
     torch, safetensors = _libraries_of_tensors()
@@ -255,7 +258,7 @@ def _put(fresh: Path, folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder outlast a power cut, where the system can."""
+    """Make the names in a folder survive a power cut, where the system can."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -266,7 +269,7 @@ def _sync(folder: Path) -> None:
 
 
 def _place(folder: Path) -> Path:
-    """Where the checkpoint stands: under its name, or still under that of one to be replaced."""
+    """Return the folder of a checkpoint: its name, or that of one to be replaced."""
     folder = Path(folder)
     if folder.is_dir():
         return folder
@@ -276,7 +279,7 @@ def _place(folder: Path) -> Path:
 
 
 def _verified(folder: Path, names: tuple[str, ...] | None) -> dict[str, bytes]:
-    """The files of those names, by default all, each with the checksum it was written with."""
+    """Return the files of those names, by default all, after checking their checksums."""
     try:
         sums = values.load(read_bytes(folder / CHECKSUMS, DOCUMENT))
     except FileNotFoundError:
@@ -304,8 +307,38 @@ def _verified(folder: Path, names: tuple[str, ...] | None) -> dict[str, bytes]:
     return contents
 
 
+def migrate(
+    document: Document, tensors: Tensors, migrations: Mapping[int, Migration] | None = None
+) -> tuple[Document, Tensors]:
+    """Return the same checkpoint in today's schema; KeyError where no migration leads there.
+
+    >>> migrate({"schema": 0, "step": 7}, {})[0]
+    {'schema': 1, 'libraries': {}, 'state': {'step': 7}}
+    """
+    steps = MIGRATIONS if migrations is None else migrations
+    while document["schema"] != SCHEMA:
+        version = document["schema"]
+        document, tensors = steps[version](document, tensors)
+        document["schema"] = version + 1
+    return document, tensors
+
+
+def _nest_state(document: Document, tensors: Tensors) -> tuple[Document, Tensors]:
+    """Version 0 had the entries of the state beside the schema, and no library versions."""
+    state = {key: value for key, value in document.items() if key != "schema"}
+    return {"schema": 0, "libraries": {}, "state": state}, tensors
+
+
+MIGRATIONS: dict[int, Migration] = {0: _nest_state}
+"""By the version that a migration starts from.
+
+A migration also runs without tensors, where only the state is asked for: it changes those that
+are there.
+"""
+
+
 def _current(folder: Path, state: bytes, tensors: Tensors) -> tuple[Document, Tensors]:
-    """The document in today's schema, and the tensors with it."""
+    """Return the document in today's schema, and the tensors with it."""
     try:
         document = values.load(state)
     except ValueError as error:

@@ -1,8 +1,9 @@
-"""Run folders: what one training run was, is and left behind."""
+"""Run folders: settings, status, metrics and checkpoints of one training run."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import itertools
 import logging
@@ -30,7 +31,6 @@ from fugu.store.checkpoint import (
     trust_checkpoint,
     verify_checkpoint,
 )
-from fugu.store.finding import find_run, is_run
 from fugu.store.signing import canonical, is_signed, sign
 
 if TYPE_CHECKING:
@@ -40,8 +40,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("fugu.store")
 
 SIGNATURE = "signature.json"  # who wrote the settings; see `fugu.store.signing`
+_SIGNS = ("run.json", "metrics.jsonl", "config.json", "config.toml", "checkpoints")
 _STEP = re.compile(r"\.?(step_(\d{1,18}))(\.old)?")
 _LATEST = 2**35  # seconds since 1970, to the year 3058: no clock shows more
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder looks like that of a run."""
+    return folder.is_dir() and any((folder / sign).exists() for sign in _SIGNS)
 
 
 class Run:
@@ -64,11 +70,7 @@ class Run:
         env: str = "",
         config: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Make the folder of a new run, `<root>/<env>-<date>-<time>-<random>` or the name given.
-
-        Raises:
-            UsageError: The name is taken, or is no name of a folder.
-        """
+        """Make the folder of a new run, `<root>/<env>-<date>-<time>-<random>` or the name given."""
         chosen = cls.new_name(env) if name is None else name
         if not re.fullmatch(r"\w[\w .-]*", chosen) or chosen == "latest":
             raise UsageError(
@@ -101,22 +103,18 @@ class Run:
 
     @staticmethod
     def new_name(env: str) -> str:
-        """`<env>-<date>-<time>-<random>`, which no run has."""
+        """Return `<env>-<date>-<time>-<random>`, which no run has."""
         plain = re.sub(r"[^\w.-]+", "_", env).strip("_.") or "run"
         return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
     @classmethod
     def open(cls, name_or_path: str | Path, root: str | Path = "runs") -> Run:
-        """The run of that path or name, a prefix that only one has, or "latest".
-
-        Raises:
-            UsageError: There is none, or more than one; it names the nearest.
-        """
-        return cls(find_run(str(name_or_path), [run.folder for run in cls.list(root)], root))
+        """Open the run of that path or name, a prefix that only one has, or "latest"."""
+        return cls(_find(str(name_or_path), [run.folder for run in cls.list(root)], root))
 
     @classmethod
     def list(cls, root: str | Path = "runs") -> list[Run]:
-        """All runs of a folder, oldest first."""
+        """Return all runs of a folder, oldest first."""
         if not Path(root).is_dir():
             return []
         folders = [path for path in Path(root).iterdir() if not path.name.startswith(".")]
@@ -130,12 +128,12 @@ class Run:
 
     @property
     def env(self) -> str:
-        """What it trains on; empty if nobody said."""
+        """The environment that it trains on; empty if unknown."""
         return str(_read(self.folder / "run.json").get("env") or self.config.get("env") or "")
 
     @property
     def created(self) -> float:
-        """When it began, in seconds since 1970."""
+        """When it started, in seconds since 1970."""
         given = _read(self.folder / "run.json").get("created")
         if isinstance(given, int | float) and abs(given) < _LATEST:
             return float(given)
@@ -143,12 +141,12 @@ class Run:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What else was noted of it."""
+        """Other facts that were noted of it."""
         known = _read(self.folder / "run.json")
         return {name: value for name, value in known.items() if name not in ("env", "created")}
 
     def note(self, facts: Mapping[str, Any]) -> None:
-        """Keep facts with it, in place of earlier ones of the same names."""
+        """Note facts, in place of earlier ones of the same names."""
         path = self.folder / "run.json"
         _write(path, {**_read(path), **facts, "env": self.env, "created": self.created})
 
@@ -159,7 +157,7 @@ class Run:
 
     @property
     def checkpoints_folder(self) -> Path:
-        """Where the checkpoints are."""
+        """The folder of checkpoints."""
         return self.folder / "checkpoints"
 
     @property
@@ -194,7 +192,7 @@ class Run:
         return any(is_signed("settings", content, each) for each in self._signatures())
 
     def _signatures(self) -> Sequence[Any]:
-        """Those of settings; a search has some of its own before it has those of its winner."""
+        """Return the signatures of settings; a search has some before those of its winner."""
         found = _read(self.folder / SIGNATURE).get("settings")
         return found[:16] if isinstance(found, list) else []
 
@@ -210,13 +208,13 @@ class Run:
                 trust_checkpoint(path)
 
     def mark(self, status: str) -> None:
-        """Say how it stands: running, finished, stopped or failed."""
+        """Set the status: running, finished, stopped or failed."""
         facts = {"status": status, "process": os.getpid(), "host": socket.gethostname()}
         _write(self.folder / "status.json", facts | {"time": time.time()})
 
     @property
     def status(self) -> str:
-        """What was marked last; "killed" if it says running but its process is gone."""
+        """The status that was marked last; "killed" if it is running but its process is gone."""
         facts = _read(self.folder / "status.json")
         status = str(facts.get("status", "unknown"))
         here = facts.get("host") == socket.gethostname()
@@ -230,7 +228,7 @@ class Run:
 
     @property
     def process(self) -> int:
-        """The process that trains it, or did last; 0 if nobody said."""
+        """The process that trains it, or did last; 0 if unknown."""
         return _process(_read(self.folder / "status.json"))
 
     def save(
@@ -245,17 +243,15 @@ class Run:
 
         The state gets `step` and `score` with it.
         """
-        folder = self.checkpoint_path(step)
-        return save_checkpoint(
-            folder, tensors=tensors, state={**state, "step": step, "score": score}
-        )
+        whole = {**state, "step": step, "score": score}
+        return save_checkpoint(self.checkpoint_path(step), tensors=tensors, state=whole)
 
     def checkpoint_path(self, step: int) -> Path:
-        """The folder of a step's checkpoint."""
+        """Return the folder of a step's checkpoint."""
         return self.checkpoints_folder / f"step_{step:09d}"
 
     def checkpoints(self) -> Sequence[Path]:
-        """All checkpoints by step, lowest first, broken ones too."""
+        """Return all checkpoints by step, lowest first, broken ones too."""
         if not self.checkpoints_folder.is_dir():
             return []
         found = {}
@@ -267,11 +263,11 @@ class Run:
         return [found[step] for step in sorted(found)]
 
     def latest(self) -> Path | None:
-        """The newest checkpoint that verifies; each newer one that does not is logged."""
+        """Return the newest checkpoint that verifies; newer ones that do not are logged."""
         return next(self._verifying(reversed(self.checkpoints())), None)
 
     def best(self) -> Path | None:
-        """The checkpoint of the highest score that verifies, the newest of equals."""
+        """Return the checkpoint of the highest score that verifies, the newest of equals."""
         scored = [
             (score, path) for path in self.checkpoints() if (score := _score(path)) is not None
         ]
@@ -301,7 +297,7 @@ class Run:
         return doomed
 
     def _bury_leftovers(self) -> None:
-        """What killed saves left: halves of new files, and old ones that were replaced."""
+        """Delete what killed saves left: halves of new files, and old ones that were replaced."""
         for path in self.folder.glob(".*.json.*"):
             path.unlink(missing_ok=True)
         for path in self.checkpoints_folder.glob(".step_*.new-*"):
@@ -318,6 +314,40 @@ class Run:
                 log.warning("skipped a broken checkpoint: %s", error)
             else:
                 yield path
+
+
+def _find(given: str, folders: Sequence[Path], root: str | Path) -> Path:
+    """Return the folder of a run out of all in `root`, oldest first, by what people type."""
+    if is_run(Path(given)):
+        return Path(given)
+    if not folders:
+        raise UsageError(
+            f"run: given {given!r}, but {str(root)!r} holds no runs; allowed: the name or path of "
+            "a run. Name their folder by --root."
+        )
+    if given == "latest":
+        return folders[-1]
+    by_name = {folder.name: folder for folder in folders}
+    if given in by_name:
+        return by_name[given]
+    matches = [name for name in by_name if given and name.startswith(given)]
+    if len(matches) == 1:
+        return by_name[matches[0]]
+    if matches:
+        raise UsageError(
+            f"run: given {given!r}, which begins {len(matches)} names: {_listed(matches)}; "
+            "allowed: a beginning that only one has."
+        )
+    nearest = difflib.get_close_matches(given, list(by_name), n=3, cutoff=0.0)
+    raise UsageError(
+        f"run: given {given!r}, which is no run in {str(root)!r}; nearest: {_listed(nearest)}; "
+        "allowed: a name, its beginning, a path, or 'latest'."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
 
 
 def _score(path: Path) -> float | None:
@@ -338,7 +368,7 @@ def _bury_halves(folder: Path) -> None:
 
 
 def _process(facts: Mapping[str, Any]) -> int:
-    """Who marked a run; 0 if that is nobody's number."""
+    """Return the process that marked a run; 0 if that is no process id."""
     found = facts.get("process")
     return found if isinstance(found, int) and 0 < found < 1 << 31 else 0
 
@@ -352,7 +382,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON file's object; an empty one if there is none."""
+    """Return the object of a JSON file; an empty one if there is no file."""
     try:
         found = values.load(read_bytes(path, DOCUMENT))
     except FileNotFoundError:

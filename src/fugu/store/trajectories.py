@@ -1,4 +1,4 @@
-"""Trajectories of programs: what was asked, what was written, what it earned, a group a line."""
+"""Trajectories of programs: prompt, program and reward of each attempt, a group a line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,32 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.core.records import KEY, RecordWriter, read_records
-from fugu.store.chat import Message, check_conversation
-from fugu.store.schema import parse, plain
+from fugu.store.values import parse, plain
 
 FILE = "trajectories.jsonl"  # in a run's folder
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+def check_conversation(messages: tuple[Message, ...], place: str) -> None:
+    """Raise UsageError unless a user asks something and the assistant answers at the end."""
+    roles = [message.role for message in messages]
+    if len(roles) < 2 or roles[-1] != "assistant" or "user" not in roles:
+        raise UsageError(
+            f"{place}: given the roles {roles}; allowed: some user, and the assistant at the end."
+        )
+    if "system" in roles[1:]:
+        raise UsageError(f"{place}: given the roles {roles}; allowed: system at the start only.")
 
 
 @dataclass(frozen=True)
@@ -21,11 +39,11 @@ class Trajectory:
     """One attempt at a task."""
 
     program: str
-    """What was written in the end."""
+    """The program that was written in the end."""
     reward: float
-    """What it earned."""
+    """Its reward."""
     verdict: str = ""
-    """How it was judged, such as passed or timeout."""
+    """The verdict on it, such as passed or timeout."""
     messages: tuple[Message, ...] = ()
     """The whole conversation; empty: the prompt, and the program for an answer."""
     tokens: tuple[int, ...] | None = None
@@ -51,21 +69,21 @@ class TrajectoryGroup:
     """Attempts at the same task that began alike."""
 
     task: str
-    """Which task."""
+    """Name of the task."""
     prompt: str
-    """How it was put."""
+    """Its wording."""
     trajectories: tuple[Trajectory, ...]
     run: str = ""
-    """Which run they are of."""
+    """Name of the run."""
 
     def conversation(self, trajectory: Trajectory) -> tuple[Message, ...]:
-        """The messages of one of them, made of prompt and program where none were kept."""
+        """Return the messages of one of them, made of prompt and program where none were kept."""
         if trajectory.messages:
             return trajectory.messages
         return Message("user", self.prompt), Message("assistant", trajectory.program)
 
 
-class TrajectoryWriter(Closing):
+class TrajectoryWriter(RecordWriter):
     """Appends groups to a file; several processes may write to one, and be killed.
 
     Args:
@@ -73,35 +91,17 @@ class TrajectoryWriter(Closing):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._writer = RecordWriter(_file(path))
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._writer.path
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._writer.size
-
-    def cut(self, size: int) -> None:
-        """Forget the groups behind so many bytes; for a file that nobody else writes to."""
-        self._writer.cut(size)
+        super().__init__(_file(path))
 
     def add(self, group: TrajectoryGroup) -> None:
         """Write a group; when it returns, a process that is killed does not lose it."""
         if not group.trajectories:
             raise UsageError("trajectories: given a group of none; allowed: one or more.")
-        self._writer.append([plain(group)])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()
+        self.append([plain(group)])
 
 
 def read_groups(path: str | Path) -> Iterator[TrajectoryGroup]:
-    """The groups of a file, or of a run's folder; lines that were torn are logged and left out."""
+    """Yield the groups of a file or a run's folder; torn lines are logged and left out."""
     file = _file(path)
     if not file.is_file():
         raise UsageError(f"trajectories: given {str(file)!r}; allowed: a file that exists.")

@@ -11,8 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -27,16 +26,13 @@ from rich.text import Text
 from fugu.core.config import Tree, merge
 from fugu.core.toml import dump_toml
 from fugu.core.writing import write_whole
-from fugu.sweep.plan import SearchConfig, SweepPlan
-from fugu.sweep.ranges import nest
-from fugu.sweep.recovery import without_retried
+from fugu.sweep.plan import SearchConfig, SweepPlan, nest
 from fugu.sweep.sampler import INTERRUPTED, pareto_front
+from fugu.sweep.storage import without_retried
+from fugu.sweep.trials import RunningTrial
 from fugu.track.curves import COLOURS
 from fugu.track.text import duration, number
 from fugu.training.config import PRESETS
-
-if TYPE_CHECKING:
-    from fugu.sweep.controller import RunningTrial
 
 MIN_COMPLETE = 4  # complete trials that importances are computed from
 REFRESH_SECONDS = 1.0
@@ -52,13 +48,7 @@ STATES = {
 
 
 class SweepView:
-    """Shows a sweep on a terminal; elsewhere, writes a line for each finished trial to stderr.
-
-    Args:
-        plan: The plan of the sweep.
-        show: Whether to show anything.
-        console: Where to draw; None: standard output.
-    """
+    """Shows a sweep on a terminal; elsewhere, writes a line for each finished trial to stderr."""
 
     def __init__(self, plan: SweepPlan, show: bool = True, console: Console | None = None) -> None:
         self._plan, self._show = plan, show
@@ -67,17 +57,12 @@ class SweepView:
         self._started, self._due = time.monotonic(), 0.0
 
     def __enter__(self) -> SweepView:
-        """Start to draw."""
+        """Start drawing."""
         if self._show and self._live is not None:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Leave the last picture on the screen."""
         if self._live is not None:
             self._live.stop()
@@ -133,11 +118,10 @@ def front_trials(search: SearchConfig, trials: Iterable[FrozenTrial]) -> list[Fr
 
 def trial_facts(trial: FrozenTrial) -> dict[str, Any]:
     """Return what a report says about a complete trial."""
-    settings, run = trial_settings(trial.user_attrs), trial.user_attrs.get("run")
     score, cost = trial.values
-    return {
-        "trial": trial.number, "score": score, "cost": cost, "settings": settings, "run": run
-    }  # fmt: skip
+    facts = {"trial": trial.number, "score": score, "cost": cost}
+    settings, run = trial_settings(trial.user_attrs), trial.user_attrs.get("run")
+    return {**facts, "settings": settings, "run": run}
 
 
 def front_table(search: SearchConfig, front: Iterable[Mapping[str, Any]]) -> Table:
@@ -202,8 +186,6 @@ class SweepReport:
     """The results of a sweep.
 
     Attributes:
-        name: Name of the sweep.
-        env: The environment that was trained on.
         complete: Number of trials that were trained to their end.
         pruned: Number of trials that were stopped early.
         failed: Number of trials that crashed, diverged, were killed or reported no score.
@@ -212,7 +194,6 @@ class SweepReport:
         cost: Cost of that trial.
         front: The Pareto front: trials that no other trial beats in score and cost, cheapest first.
         importances: Shares of each setting in the variance of the score, and of the cost.
-        folder: The folder with all of it.
     """
 
     name: str
@@ -296,9 +277,8 @@ def draw_front(plan: SweepPlan, trials: list[FrozenTrial], path: Path) -> None:
         front = front_trials(plan.search, trials)
         scores, costs = zip(*(trial.values for trial in front), strict=True)
         axes.step(costs, scores, where="post", color=COLOURS[1], lw=1.8, label="front", zorder=0)
-        for trial, score, cost in zip(front, scores, costs, strict=True):
-            place = (4, 4)
-            axes.annotate(str(trial.number), (cost, score), place, textcoords="offset points")
+        for trial, point in zip(front, zip(costs, scores, strict=True), strict=True):
+            axes.annotate(str(trial.number), point, (4, 4), textcoords="offset points")
     axes.set_xscale("log")
     axes.set_xlabel(plan.search.cost)
     axes.set_ylabel(plan.search.metric.replace("_", " "))

@@ -1,4 +1,10 @@
-"""Where sweeps are stored: a folder each, with Optuna's journal or the URL of a database."""
+"""Where sweeps are stored: a folder each, with Optuna's journal or the URL of a database.
+
+Each running trial names the process that runs it, its owner. On one machine the system says whether
+an owner lives. An owner on another machine sends heartbeats; it counts as dead after some time
+without one, by the clock of the process that watches. Whoever notices a trial without an owner
+marks it as failed and queues it again.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +12,34 @@ import contextlib
 import json
 import os
 import re
+import socket
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 from fugu.core.errors import UsageError
+from fugu.core.machine import is_running
 from fugu.core.writing import tells_full_disk, write_whole
 from fugu.envs.untrusted import UntrustedError
 from fugu.store.signing import Kind, is_signed, sign
 from fugu.sweep.plan import SweepPlan
+from fugu.sweep.sampler import INTERRUPTED
 
 JOURNAL = "journal.log"
 SWEEP_FILE = "sweep.json"  # in a sweep's folder: its name, and the URL of its database
 PLAN = "fugu_plan"  # attribute of the study: the plan as JSON
 SIGNATURES = "fugu_signatures"  # attribute of the study: signatures of the plan, by its users
+OWNER, HEARTBEAT, RETRY_OF, ATTEMPT = "owner", "beat", "retry_of", "attempt"  # attributes of trials
+RUN, FAILURE = "run", "failure"
 
 
 class SweepJournal(JournalFileBackend):
@@ -82,11 +96,7 @@ def open_storage(folder: Path, url: str | None = None) -> BaseStorage:
 
 
 def create_study(storage: BaseStorage, plan: SweepPlan) -> Study:
-    """Create a study that holds the plan.
-
-    Raises:
-        UsageError: The storage has a study of that name.
-    """
+    """Create a study that holds the plan; UsageError if the storage has one of that name."""
     score = StudyDirection.MAXIMIZE if plan.search.maximize else StudyDirection.MINIMIZE
     try:
         study = optuna.create_study(
@@ -105,16 +115,10 @@ def create_study(storage: BaseStorage, plan: SweepPlan) -> Study:
 
 
 def load_study(storage: BaseStorage, name: str, *, trust: bool = False) -> tuple[Study, SweepPlan]:
-    """Load a study and its plan.
+    """Load a study of `fugu sweep` and its plan.
 
-    Args:
-        storage: The storage of the study.
-        name: Name of the study.
-        trust: Sign the plan, whoever wrote it: trials run what its settings name.
-
-    Raises:
-        UsageError: There is no such study, or it is not one of `fugu sweep`.
-        UntrustedError: Somebody else wrote the plan.
+    UntrustedError if somebody else wrote the plan, unless `trust`, which signs it: trials run what
+    its settings name.
     """
     try:
         study = optuna.load_study(study_name=name, storage=storage)
@@ -167,13 +171,7 @@ def name_taken(name: str, place: str) -> str:
 
 
 def find_sweep(given: str, root: Path, url: str | None) -> tuple[Path, str]:
-    """Return the folder and the name of a sweep; the folder may not exist if there is a URL.
-
-    Args:
-        given: The name of the sweep, its folder, or "latest".
-        root: The folder of sweeps.
-        url: The URL of its database, if one was given.
-    """
+    """Return the folder and the name of a sweep; the folder may not exist if there is a URL."""
     folders = sorted(
         (path.parent for path in root.glob(f"*/{SWEEP_FILE}")),
         key=lambda folder: (folder / SWEEP_FILE).stat().st_mtime,
@@ -218,3 +216,90 @@ def _read_sweep_file(folder: Path) -> dict[str, Any]:
     path = folder / SWEEP_FILE
     facts: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return facts
+
+
+# ------------------------------------------------------------------ interrupted trials
+
+
+def this_process() -> dict[str, Any]:
+    """Return this process as an owner."""
+    return {"host": socket.gethostname(), "process": os.getpid(), "born": _start_time(os.getpid())}
+
+
+def is_dead(owner: dict[str, Any]) -> bool | None:
+    """Return whether an owner's process has ended; None if it is on another machine."""
+    if owner.get("host") != socket.gethostname():
+        return None
+    process = int(owner["process"])
+    return not is_running(process) or _start_time(process) != str(owner["born"])
+
+
+def _start_time(process: int) -> str:
+    """Return when a process started, in ticks of the system; empty where it does not say.
+
+    Process ids are reused; together with the start time they are unique.
+    """
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]
+
+
+def without_retried(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return the trials that no other trial retries."""
+    retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
+    return [trial for trial in trials if trial.number not in retried]
+
+
+class Recovery:
+    """Finds trials whose owner is dead, and queues interrupted trials again.
+
+    An owner on another machine is dead after `stale_seconds` without a heartbeat. Trials that were
+    not interrupted on purpose are queued again up to `retries` times.
+    """
+
+    def __init__(
+        self, study: Study, storage: BaseStorage, stale_seconds: float, retries: int
+    ) -> None:
+        self._study, self._storage = study, storage
+        self._stale_seconds, self._retries = stale_seconds, retries
+        self._heartbeats: dict[int, tuple[Any, float]] = {}  # last one of a trial, and when it came
+
+    def orphans(self, trials: Iterable[FrozenTrial], own: Iterable[int]) -> list[FrozenTrial]:
+        """Return the running trials whose owner is dead; `own` are numbers of our own trials."""
+        ours = set(own)
+        running = [t for t in trials if t.state == TrialState.RUNNING and t.number not in ours]
+        return [trial for trial in running if self._is_orphan(trial)]
+
+    def requeue(self, number: int, reason: str, *, on_purpose: bool = False) -> None:
+        """Mark a trial as failed and queue it again; nothing if another process has done so.
+
+        One that a user stopped `on_purpose` may be retried any number of times.
+        """
+        study_id = self._storage.get_study_id_from_name(self._study.study_name)
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        try:
+            self._storage.set_trial_user_attr(trial_id, FAILURE, reason)
+            self._storage.set_trial_user_attr(trial_id, INTERRUPTED, True)
+            self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
+        except UpdateFinishedTrialError:
+            return
+        trial = self._storage.get_trial(trial_id)
+        attempt = int(trial.user_attrs.get(ATTEMPT, 0)) + (not on_purpose)
+        if attempt <= self._retries or on_purpose:
+            facts = {RETRY_OF: number, ATTEMPT: attempt, RUN: trial.user_attrs.get(RUN)}
+            parameters = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+            self._study.enqueue_trial(parameters, user_attrs=facts)
+
+    def _is_orphan(self, trial: FrozenTrial) -> bool:
+        owner = trial.user_attrs.get(OWNER)
+        dead = None if owner is None else is_dead(owner)
+        if dead is not None:
+            return dead
+        heartbeat, now = trial.user_attrs.get(HEARTBEAT), time.monotonic()
+        last, since = self._heartbeats.get(trial.number, (None, None))
+        if since is None or last != heartbeat:
+            self._heartbeats[trial.number] = heartbeat, now
+            return False
+        return now - since > self._stale_seconds

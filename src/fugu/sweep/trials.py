@@ -18,12 +18,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
+from optuna.trial import Trial
+
 from fugu.core.config import Tree
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.track.sinks import parse_metrics, read_metrics
+from fugu.training.trainer import RecentMean
 
 DISK_FULL = 74  # exit code of a trial whose disk is full
-EPISODES = 100  # episodes that a score is the mean of
 STORED_POINTS = 40  # points of a curve that are stored with its trial
 MIN_PEERS = 5  # complete trials that must have reached a step before others are pruned there
 WARMUP = 0.15  # share of the training before which no trial is pruned
@@ -47,7 +49,6 @@ class TrialCurve:
     score NaN.
 
     Attributes:
-        metric: Name of the metric in `metrics.jsonl`.
         points: The scores so far, by ascending step.
         step: The last step.
         seconds: Seconds of training until then.
@@ -56,7 +57,7 @@ class TrialCurve:
     def __init__(self, metric: str, rows: Iterable[Mapping[str, float | None]] = ()) -> None:
         self.metric, self.step, self.seconds = metric, 0, 0.0
         self.points: list[CurvePoint] = []
-        self._recent: list[tuple[float, float]] = []  # number of episodes, sum of their values
+        self._recent = RecentMean()
         for row in rows:
             self.add(row)
 
@@ -86,12 +87,8 @@ class TrialCurve:
     def is_behind(self, total_steps: int, peers: Iterable[StoredCurve], maximize: bool) -> bool:
         """Return whether the best score so far is worse than the median of peers at this step.
 
-        Optuna's pruners support a single objective only; a sweep has two.
-
-        Args:
-            total_steps: Number of steps of the whole training.
-            peers: Stored curves of complete trials.
-            maximize: Whether a higher score is better.
+        Peers are stored curves of complete trials. Optuna's pruners support a single objective
+        only; a sweep has two.
         """
         if not self.points or self.step < WARMUP * total_steps:
             return False
@@ -104,10 +101,10 @@ class TrialCurve:
     def _average(self, value: float, episodes: float) -> float:
         if self.metric.startswith("evaluation/"):
             return value
-        self._recent.append((episodes, episodes * value))
-        while len(self._recent) > 1 and sum(count for count, _ in self._recent[1:]) >= EPISODES:
-            del self._recent[0]
-        return sum(total for _, total in self._recent) / sum(count for count, _ in self._recent)
+        self._recent.add(episodes, value)
+        mean = self._recent.mean
+        assert mean is not None
+        return mean
 
 
 def score_at(curve: StoredCurve, step: float) -> float | None:
@@ -149,14 +146,9 @@ class MetricsTail:
 
 @dataclass(frozen=True)
 class TrialTask:
-    """What a trial's process is to do.
+    """The task of a trial's process: all settings, the run folder, and a file for its output.
 
-    Attributes:
-        settings: All settings of the training.
-        run: Run folder.
-        log: File for the output of the process.
-        resume: Whether to resume the run instead of starting it.
-        environment: Additional environment variables.
+    `resume` says to continue the run in the folder; `environment` has more variables.
     """
 
     settings: Tree
@@ -200,6 +192,26 @@ class TrialProcess(Protocol):
 
 
 Launcher = Callable[[TrialTask], TrialProcess]
+
+
+@dataclass
+class RunningTrial:
+    """A trial that a controller runs.
+
+    Attributes:
+        total_steps: Number of steps of the whole training.
+        started: When it started, by the monotonic clock.
+        stopped: When it was asked to stop; None if it was not.
+        heartbeat: When its last heartbeat was recorded.
+    """
+
+    trial: Trial
+    process: TrialProcess
+    curve: TrialCurve
+    total_steps: int
+    started: float
+    stopped: float | None = None
+    heartbeat: float = 0.0
 
 
 class LocalTrial:

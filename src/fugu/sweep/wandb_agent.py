@@ -12,8 +12,7 @@ from typing import Any
 
 from fugu.core.config import to_tree
 from fugu.core.errors import FuguError, MissingExtraError
-from fugu.sweep.plan import SweepPlan
-from fugu.sweep.ranges import Range
+from fugu.sweep.plan import Range, SweepPlan
 from fugu.sweep.trials import LocalTrial, TrialCurve, TrialProcess, TrialTask
 
 POLL_SECONDS = 0.5
@@ -24,11 +23,8 @@ def run_agent(
 ) -> str:
     """Create a sweep of Weights & Biases, or join one, and run trials; return the sweep's id.
 
-    Args:
-        plan: What is trained and varied; of the search, the sampler, the trials and the metric.
-        folder: The folder of the runs.
-        project: The project of Weights & Biases.
-        sweep: The id of the sweep to join; None: create one.
+    Of the plan's search, only the sampler, the number of trials and the metric count. `folder` is
+    that of the runs, and `sweep` the id of one to join.
     """
     if importlib.util.find_spec("wandb") is None:
         raise MissingExtraError("wandb", "wandb")

@@ -1,4 +1,4 @@
-"""Preemption: schedulers that take a machine away and give it back, and runs that go on then."""
+"""Preemption: runs that continue when a scheduler gives a machine back."""
 
 from __future__ import annotations
 
@@ -19,22 +19,16 @@ SCONTROL_SECONDS = 60.0
 
 
 class RequeueError(FuguError, RuntimeError):
-    """The scheduler did not take a job back."""
+    """SLURM did not queue a job again."""
 
 
 def newest_alike(
     cfg: Config, settings_of: Callable[[Run], Tree] = lambda run: run.config
 ) -> Run | None:
-    """The newest run of the same settings that did not fail; None if there is none.
+    """Return the newest run of the same settings that did not fail; None if there is none.
 
-    What is kept of a run, the section `run`, may differ; a name that is given is that of the run.
-
-    Args:
-        cfg: The settings.
-        settings_of: Returns the settings of a run to compare with them.
-
-    Raises:
-        UsageError: The run is under way here, or has the name but other settings.
+    Settings of the section `run` may differ; if they name a run, only that one is considered, and
+    UsageError says that it has other settings, or is under way here.
     """
     for run in reversed(Run.list(cfg.run.folder)):
         named = run.name == cfg.run.name
@@ -52,40 +46,28 @@ def newest_alike(
                 f"resume: given auto, but {run.name} is under way (process {run.process}); "
                 "allowed: a run that has ended. Wait for it, or give --run.name for another."
             )
-        if not named and (run.status == "failed" or _holds_policy_only(run)):
+        latest = run.latest()  # one that was pulled from the zoo has nothing to resume
+        policy_only = latest is not None and read_state(latest).get(POLICY_ONLY)
+        if not named and (run.status == "failed" or policy_only):
             continue
         return run
     return None
 
 
-def _holds_policy_only(run: Run) -> bool:
-    """Return whether there is nothing to resume, as in a run that was pulled from the zoo."""
-    latest = run.latest()
-    return latest is not None and bool(read_state(latest).get(POLICY_ONLY))
-
-
 def _alike(settings: Tree, cfg: Config) -> bool:
+    """Return whether settings of a run are the same, compared as JSON, which knows no tuples."""
     if settings.get("algo", "ppo") != cfg.algo:  # which would be imported
         return False
     try:
-        theirs = read_config(settings)
+        trees = to_tree(read_config(settings)), to_tree(cfg)
     except FuguError:  # settings of another version
         return False
-    return _compared(theirs) == _compared(cfg)
-
-
-def _compared(cfg: Config) -> str:
-    """Settings as JSON, which knows no tuples."""
-    tree = {name: value for name, value in to_tree(cfg).items() if name != "run"}
-    return json.dumps(tree, default=str, sort_keys=True)
+    one, other = (json.dumps({**tree, "run": None}, default=str, sort_keys=True) for tree in trees)
+    return one == other
 
 
 def requeue() -> bool:
-    """Have SLURM queue this job again; False if this is none.
-
-    Raises:
-        RequeueError: SLURM did not do so.
-    """
+    """Have SLURM queue this job again; False if this is none, RequeueError if it does not."""
     job = os.environ.get(JOB)
     if not job:
         return False
@@ -103,9 +85,9 @@ def requeue() -> bool:
             "allowed: on nodes that have it. Submit the job again: it goes on by itself."
         ) from None
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        said = str(error.stderr or error).strip()
+        reason = str(error.stderr or error).strip()
         raise RequeueError(
-            f"requeue: given in job {job}, which scontrol did not queue again ({said}); allowed: "
+            f"requeue: given in job {job}, which scontrol did not queue again ({reason}); allowed: "
             "jobs submitted with --requeue. Submit the job again: it goes on by itself."
         ) from None
     return True

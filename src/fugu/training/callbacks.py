@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from fugu.algos.settings import LearningConfig
-from fugu.core.config import from_tree
+from fugu.core.config import from_tree, to_tree
 from fugu.core.errors import UsageError
 from fugu.training.evaluate import Evaluator, Players, engine_of
 from fugu.vector.recording import make_rendered, record
@@ -56,42 +56,6 @@ UpdateFunction: TypeAlias = Callable[["Trainer", "Progress"], object]
 AnyCallback: TypeAlias = Callback | UpdateFunction
 
 
-class Callbacks(Callback):
-    """Several callbacks as one; plain functions are called after every update.
-
-    Args:
-        given: The callbacks, which are called in this order.
-    """
-
-    def __init__(self, given: Iterable[AnyCallback] = ()) -> None:
-        self._all = [_as_callback(each) for each in given]
-
-    def on_start(self, trainer: Trainer) -> None:
-        """Call all."""
-        for each in self._all:
-            each.on_start(trainer)
-
-    def on_update(self, trainer: Trainer, progress: Progress) -> None:
-        """Call all."""
-        for each in self._all:
-            each.on_update(trainer, progress)
-
-    def on_evaluation(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
-        """Call all."""
-        for each in self._all:
-            each.on_evaluation(trainer, metrics)
-
-    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
-        """Call all."""
-        for each in self._all:
-            each.on_checkpoint(trainer, path)
-
-    def on_stop(self, trainer: Trainer, status: Status) -> None:
-        """Call all."""
-        for each in self._all:
-            each.on_stop(trainer, status)
-
-
 class _Function(Callback):
     def __init__(self, function: UpdateFunction) -> None:
         self._function = function
@@ -100,30 +64,28 @@ class _Function(Callback):
         self._function(trainer, progress)
 
 
-def _as_callback(given: Any) -> Callback:
-    if isinstance(given, Callback):
-        return given
-    if isinstance(given, type) or not callable(given):
-        raise UsageError(
-            f"callbacks: expected objects of fugu.Callback or functions of a trainer and its "
-            f"progress; got {given!r}."
-        )
-    return _Function(given)
+def as_callbacks(given: Iterable[Any]) -> tuple[Callback, ...]:
+    """Return callbacks as objects; plain functions are called after every update."""
+    found: list[Callback] = []
+    for each in given:
+        if not isinstance(each, Callback) and (isinstance(each, type) or not callable(each)):
+            raise UsageError(
+                "callbacks: expected objects of fugu.Callback or functions of a trainer and its "
+                f"progress; got {each!r}."
+            )
+        found.append(each if isinstance(each, Callback) else _Function(each))
+    return tuple(found)
 
 
 class StopAtScore(Callback):
-    """Stop a run when the mean return of its last 100 episodes reaches a score.
-
-    Args:
-        score: The score.
-    """
+    """Stop a run when the mean return of its last 100 episodes reaches a score."""
 
     def __init__(self, score: float) -> None:
         self._score = score
 
     def on_update(self, trainer: Trainer, progress: Progress) -> None:
         """Stop if it is reached."""
-        score = trainer.score if trainer.scored_episodes >= ENOUGH else None
+        score = trainer.score if trainer.recent.episodes >= ENOUGH else None
         if score is not None and score >= self._score:
             trainer.stop(f"the score {score:.6g} has reached {self._score:g}")
 
@@ -136,7 +98,7 @@ class EvaluateEvery(Callback):
 
     Args:
         steps: Agent steps between two evaluations.
-        episodes: Episodes of each.
+        episodes: Number of episodes of each evaluation.
     """
 
     def __init__(self, steps: int, episodes: int = 20) -> None:
@@ -144,7 +106,7 @@ class EvaluateEvery(Callback):
         self._evaluator = Evaluator(steps, episodes)
 
     def on_start(self, trainer: Trainer) -> None:
-        """Begin to count at the steps of the run so far."""
+        """Count from the steps of the run so far."""
         if trainer.cfg.run.evaluate_every:
             raise UsageError(
                 "EvaluateEvery: given with the setting run.evaluate_every, which writes the same "
@@ -157,7 +119,8 @@ class EvaluateEvery(Callback):
         found = self._evaluator.evaluate(trainer)
         if found:
             trainer.logged |= {f"evaluation/{name}": value for name, value in found.items()}
-            trainer.callbacks.on_evaluation(trainer, found)
+            for each in trainer.callbacks:
+                each.on_evaluation(trainer, found)
 
     def on_stop(self, trainer: Trainer, status: Status) -> None:
         """Close the environments."""
@@ -199,8 +162,8 @@ class RecordVideo(Callback):
 
     def _record(self, trainer: Trainer) -> None:
         run, cfg = trainer.context.run, trainer.cfg
-        if run is None:  # the first rank records
-            return
+        if run is None:
+            return  # the first rank records
         folder = run.folder / "videos"
         folder.mkdir(exist_ok=True)
         with make_rendered(trainer.inputs.env_of(cfg.env), 1, **cfg.env_options) as vec:
@@ -214,7 +177,7 @@ class Curriculum(Callback):
 
     Args:
         attribute: An attribute of the environments, or of what they wrap.
-        schedule: Called with the progress of the run from 0 to 1, or with the score, for the value.
+        schedule: Returns its value for the progress of the run from 0 to 1, or for the score.
         by: "progress", or "score": the mean return of the last 100 episodes, once some have ended.
 
     >>> curriculum = Curriculum("gravity", lambda progress: 5.0 + 4.8 * progress)
@@ -232,16 +195,13 @@ class Curriculum(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         """Set the attribute before the first step."""
-        self._set(trainer)
-
-    def on_update(self, trainer: Trainer, progress: Progress) -> None:
-        """Set the attribute for the steps that follow."""
-        self._set(trainer)
-
-    def _set(self, trainer: Trainer) -> None:
         reached = trainer.progress if self._by == "progress" else trainer.score
         if reached is not None:
             trainer.set_env(self._attribute, self._schedule(reached))
+
+    def on_update(self, trainer: Trainer, progress: Progress) -> None:
+        """Set the attribute for the steps that follow."""
+        self.on_start(trainer)
 
 
 def _check_positive(**numbers: int) -> None:
@@ -275,7 +235,7 @@ def check_metrics(metrics: Mapping[str, Any], taken: set[str]) -> dict[str, floa
         number = value.item() if single else value
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise UsageError(f"log: expected a number for {name!r}; got {value!r:.80}.")
-        if number != number:
+        if math.isnan(number):
             raise UsageError(
                 f"log: expected a number for {name!r}; got NaN. Leave the metric out instead."
             )
@@ -295,5 +255,5 @@ def check_settings(
                 f"got {name!r}. Give others to fugu.train, or to fugu.resume as overrides."
             )
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
-    typed = from_tree(type(train), plain, "train.")
-    return {name: getattr(typed, name) for name in plain}
+    typed = to_tree(from_tree(type(train), plain, "train."))
+    return {name: typed[name] for name in plain}

@@ -1,4 +1,4 @@
-"""All settings of a training run, in the order in which layers of them win."""
+"""All settings of a training run, from layers of which later ones win."""
 
 from __future__ import annotations
 
@@ -103,12 +103,7 @@ def given_settings(settings: LearningConfig) -> Tree:
 
 @dataclass(frozen=True)
 class Layer:
-    """Settings from one source; later layers win over earlier ones.
-
-    Attributes:
-        source: Where they come from, as `fugu train --dry-run` prints it.
-        tree: The settings.
-    """
+    """Settings, and where they come from, as `fugu train --dry-run` prints it."""
 
     source: str
     tree: Tree
@@ -137,15 +132,9 @@ def config_layers(
 ) -> list[Layer]:
     """Return all settings that are not plain defaults, by where they come from.
 
-    In the order in which later ones win: what is observed of the environment (see
-    `fugu.training.config`), its own file or its recipe's, the preset, files, overrides.
-
-    Args:
-        env: The name of the environment; a plain Gymnasium id means its family's recipe.
-        preset: The name of a preset.
-        files: TOML files.
-        overrides: Settings that were given one by one.
-        factory: Makes the environment, if it has no name.
+    In the order in which later ones win: what is observed of the environment, its own file or its
+    recipe's, the preset, TOML files, overrides. A plain Gymnasium id means its family's recipe;
+    `factory` makes an environment that has no name.
     """
     if preset is not None and preset not in PRESETS:
         raise UsageError(f"preset: given {preset!r}; allowed: {', '.join(PRESETS)}.")
@@ -363,8 +352,3 @@ def choose(facts: EnvFacts) -> list[Choice]:
 def _count(number: int, one: str, several: str = "") -> str:
     """Return a number with its noun: "1 agent", "2 agents"."""
     return f"{number} {one if number == 1 else several or one + 's'}"
-
-
-def merge_choices(choices: list[Choice]) -> Tree:
-    """Merge choices; later ones win."""
-    return merge(*(choice.settings for choice in choices))

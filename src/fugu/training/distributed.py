@@ -1,12 +1,17 @@
-"""Ranks over torch.distributed: gloo for the CPU, nccl for CUDA."""
+"""Ranks over torch.distributed, and what each takes of a run's copies, segments and checkpoints.
+
+Gloo serves the CPU, nccl CUDA.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,23 +20,34 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fugu.algos.algorithm import State, Tensors
+from fugu.algos.registry import algorithm_names, find_algorithm
+from fugu.algos.settings import Config
+from fugu.core.config import to_tree
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Moments, Ranks
 from fugu.core.seeding import derive
+from fugu.policies.policy import Policy
+from fugu.store.checkpoint import Checkpoint
+from fugu.training.inputs import RunInputs
+from fugu.vector import make
 
 T = TypeVar("T")
-TIMEOUT = "FUGU_RANK_TIMEOUT"  # names the seconds after which a rank that says nothing is lost
+TIMEOUT = "FUGU_RANK_TIMEOUT"  # seconds after which a silent rank counts as lost
 SECONDS = 600.0
+AGENTS = 64  # as many copies as give so many
+COUNTED = ("vec.num_envs", "vec.batch_size", "train.rows", "train.teams")  # divided among ranks
+COMMON = ("policy_", "optimiser_")  # tensors that are the same at all ranks
 PATIENCE = timedelta(days=1)  # for what the first rank does alone, such as an evaluation
 
 
 class RankLostError(FuguError, RuntimeError):
-    """Another rank has died, or has said nothing for long."""
+    """Another rank has died, or was silent for too long."""
 
 
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
-    """The ranks that torchrun or Ray started this process as one of; alone if neither did."""
+    """Yield the ranks that torchrun or Ray started this process as one of, or a single one."""
     if not dist.is_available():
         yield SINGLE_PROCESS
         return
@@ -45,9 +61,8 @@ def joined() -> Iterator[Ranks]:
         both = torch.cuda.is_available() and dist.is_nccl_available()
         with _together("start"):
             dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", timeout=timeout())
-        atexit.register(
-            _leave, os.getpid()
-        )  # not before: a store cannot serve two groups of one name
+        # Not before the end: a store cannot serve two groups of one name.
+        atexit.register(_leave, os.getpid())
     if dist.get_world_size() == 1:
         yield SINGLE_PROCESS
         return
@@ -57,7 +72,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def timeout() -> timedelta:
-    """How long ranks wait for each other."""
+    """Return how long ranks wait for each other."""
     text = os.environ.get(TIMEOUT, str(SECONDS))
     try:
         seconds = float(text)
@@ -81,12 +96,12 @@ class GroupRanks(Ranks):
             self._patient: Any = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def close(self) -> None:
-        """Let go of what was set up for these ranks."""
+        """Destroy the groups that were set up for these ranks."""
         for group in (self._group, self._patient):
             dist.destroy_process_group(group)
 
     def sum(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sums over all ranks."""
+        """Return the sums over all ranks."""
         total = torch.tensor(numbers, dtype=torch.float64)
         with _together("sum"):
             dist.all_reduce(total, group=self._group)
@@ -94,19 +109,19 @@ class GroupRanks(Ranks):
         return found
 
     def add_up(self, named: dict[str, float]) -> dict[str, float]:
-        """The sums over all ranks of numbers whose names are the same everywhere."""
+        """Return the sums of numbers whose names are the same at all ranks."""
         sums = self.sum(np.array(list(named.values()), np.float64))
         return dict(zip(named, sums.tolist(), strict=True))
 
     def largest(self, number: float) -> float:
-        """The largest that any rank has."""
+        """Return the largest number of any rank."""
         found = torch.tensor(number, dtype=torch.float64)
         with _together("maximum"):
             dist.all_reduce(found, dist.ReduceOp.MAX, group=self._group)
         return float(found)
 
     def moments(self, own: Moments) -> Moments:
-        """Of the numbers of all ranks."""
+        """Return the moments of the numbers of all ranks."""
         mean = np.asarray(own.mean)
         flat = np.concatenate([[own.count], mean.ravel(), np.ravel(own.variance)])
         row = torch.tensor(flat, dtype=torch.float64)
@@ -123,21 +138,21 @@ class GroupRanks(Ranks):
         return Moments(total, *shaped)
 
     def gather(self, value: T) -> list[T]:
-        """What each rank has, at every rank."""
+        """Return the values of all ranks, at every rank."""
         found: list[Any] = [None] * self.size
         with _together("gathering"):
             dist.all_gather_object(found, value, group=self._group)
         return found
 
     def bring(self, value: T) -> list[T]:
-        """What each rank has, at the first one; nothing elsewhere."""
+        """Return the values of all ranks at the first one; nothing elsewhere."""
         found: list[Any] = [] if self.rank else [None] * self.size
         with _together("gathering"):
             dist.gather_object(value, found or None, group=self._group)
         return found
 
     def hand_out(self, values: list[T]) -> T:
-        """What the first rank has for this one."""
+        """Return the value that the first rank has for this one."""
         found: list[Any] = [None]
         with _together("handing out"):
             dist.scatter_object_list(found, None if self.rank else values, group=self._group)
@@ -145,7 +160,7 @@ class GroupRanks(Ranks):
         return own
 
     def share(self, value: T, *, patient: bool = False) -> T:
-        """What the first rank has, which may take long to find if the others are patient."""
+        """Return the value of the first rank, which may take long to find if `patient`."""
         found: list[Any] = [value]
         with _together("sharing"):
             group = self._patient if patient else self._group
@@ -180,11 +195,11 @@ class GroupRanks(Ranks):
                 dist.broadcast(tensor, 0)
 
     def row_generator(self, seed: int) -> np.random.Generator:
-        """One that draws rows for the agents of all ranks and gives those of this one."""
+        """Return a generator of this rank's rows of what one process draws for all agents."""
         return RowsOfRank(seed, self.rank, self.size)
 
     def own_generator(self, seed: int) -> np.random.Generator:
-        """One that draws otherwise than those of other ranks."""
+        """Return a generator that differs from those of other ranks."""
         return np.random.default_rng(derive(seed, self.rank))
 
 
@@ -229,15 +244,141 @@ def _leave(owner: int) -> None:
 
 @contextlib.contextmanager
 def _together(what: str) -> Iterator[None]:
-    """Something that all ranks do; a clear error if one of them does not."""
+    """Raise RankLostError if some rank does not take part in what all of them do."""
     try:
         yield
     except FuguError:
         raise
     except (RuntimeError, ValueError) as error:
-        said = str(error).strip().partition(". This is typically")[0].splitlines()
+        lines = str(error).strip().partition(". This is typically")[0].splitlines()
         raise RankLostError(
             f"ranks: another one is lost, or was silent for {timeout().total_seconds():g} s "
-            f"({what}: {said[0] if said else type(error).__name__}). The run goes on from its "
+            f"({what}: {lines[0] if lines else type(error).__name__}). The run goes on from its "
             "last checkpoint when all are started again."
         ) from error
+
+
+# ------------------------------------------------------------------ shares of a run
+
+
+def count_copies(cfg: Config, inputs: RunInputs) -> int:
+    """Return the copies of all ranks: as many as asked for, or as give 64 agents."""
+    given: int = cfg.vec.num_envs
+    if given:
+        return given
+    with make(inputs.env_of(cfg.env), 1, backend="serial", env_kwargs=cfg.env_kwargs) as one:
+        copies = max(1, AGENTS // one.num_agents)
+    unit: int = 1 if inputs.ranks.size == 1 else inputs.ranks.size * cfg.vec.group_size
+    return -(-copies // unit) * unit
+
+
+def share_of(cfg: Config, inputs: RunInputs) -> Config:
+    """Return the settings of this rank: its share of what those of the run count."""
+    size = inputs.ranks.size
+    if size == 1:
+        return cfg
+    check_shares(cfg, size)
+    whole = replace(cfg, vec=replace(cfg.vec, num_envs=count_copies(cfg, inputs)))
+    shares: dict[str, dict[str, Any]] = {"vec": {}, "train": {}}
+    for path, given in _counts(whole).items():
+        section, _, name = path.partition(".")
+        shares[section][name] = given // size
+    if cfg.vec.num_workers is not None:
+        shares["vec"]["num_workers"] = max(1, cfg.vec.num_workers // size)
+    vec, train = replace(whole.vec, **shares["vec"]), replace(whole.train, **shares["train"])
+    return replace(whole, vec=vec, train=train)
+
+
+def check_shares(cfg: Config, size: int) -> None:
+    """Raise UsageError if a run cannot be divided among so many ranks."""
+    if not find_algorithm(cfg.algo).supports_ranks:
+        names = [name for name in algorithm_names() if find_algorithm(name).supports_ranks]
+        raise UsageError(
+            f"nproc: given {size} with {cfg.algo}; allowed: more than 1 with {', '.join(names)}."
+        )
+    for path, given in _counts(cfg).items():
+        unit = size * (cfg.vec.group_size if path == "vec.num_envs" else 1)
+        if given % unit:
+            raise UsageError(
+                f"{path}: given {given} with {size} ranks; allowed: multiples of {unit}, "
+                "so that each rank has as much."
+            )
+    single = {
+        "league.enabled": cfg.league.enabled,
+        "policy.recall": to_tree(cfg.policy).get("recall"),
+        "train.best_episodes": to_tree(cfg.train).get("best_episodes"),
+        "run.record_data": cfg.run.record_data,
+        "run.trajectories": cfg.run.trajectories,
+    }
+    for path, value in single.items():
+        if value:
+            raise UsageError(f"{path}: given {value} with {size} ranks; allowed: with one.")
+
+
+def _counts(cfg: Config) -> dict[str, int]:
+    """Return the settings of `COUNTED` that the algorithm has and the user gave."""
+    sections = {"vec": to_tree(cfg.vec), "train": to_tree(cfg.train)}
+    paths = [path.partition(".") for path in COUNTED]
+    found = {f"{section}.{name}": sections[section].get(name) for section, _, name in paths}
+    return {path: int(count) for path, count in found.items() if count}
+
+
+def broadcast(policy: Policy, ranks: Ranks) -> None:
+    """Give all ranks the first one's weights, and normalize observations by what all see."""
+    ranks.copy_first(tensor.data for tensor in chain(policy.parameters(), policy.buffers()))
+    for scale in policy.scales:
+        scale.ranks = ranks
+
+
+def num_ranks(state: Mapping[str, Any]) -> int:
+    """Return how many ranks wrote a checkpoint of this state."""
+    return 1 + len(state.get("ranks", ()))
+
+
+def gather_checkpoint(ranks: Ranks, tensors: Tensors, state: State) -> tuple[Tensors, State]:
+    """Return the checkpoint of all ranks, at the first one; elsewhere what that rank has."""
+    own: tuple[Tensors, State] = ({}, {})
+    if ranks.rank:
+        mine = {name: group for name, group in tensors.items() if not name.startswith(COMMON)}
+        on_cpu = {
+            name: {k: v.detach().cpu() if isinstance(v, Tensor) else v for k, v in group.items()}
+            for name, group in mine.items()
+        }
+        own = on_cpu, {k: v for k, v in state.items() if k != "optimisers"}
+    others = ranks.bring(own)[1:]
+    if not others:
+        return tensors, state
+    whole = dict(tensors)
+    for rank, (theirs, _) in enumerate(others, 1):
+        whole |= {f"rank{rank}.{name}": group for name, group in theirs.items()}
+    return whole, {**state, "ranks": [other for _, other in others]}
+
+
+def hand_out_checkpoint(ranks: Ranks, checkpoint: Checkpoint | None) -> Checkpoint:
+    """Return what this rank needs of a checkpoint, which only the first one has."""
+    parts = []
+    if checkpoint is not None:
+        saved = num_ranks(checkpoint.state)
+        if saved != ranks.size:
+            raise UsageError(
+                f"ranks: given {ranks.size} for a run of {saved}, whose environments and rows are "
+                f"divided among as many; allowed: fugu resume RUN --nproc {saved}."
+            )
+        parts = [_part(checkpoint, rank) for rank in range(ranks.size)]
+    return ranks.hand_out(parts)
+
+
+def _part(checkpoint: Checkpoint, rank: int) -> Checkpoint:
+    """Return a rank's own checkpoint, as one process would have written it."""
+    others = checkpoint.state.get("ranks", [])
+    state = {name: value for name, value in checkpoint.state.items() if name != "ranks"}
+    if not rank:
+        tensors = {k: v for k, v in checkpoint.tensors.items() if not k.startswith("rank")}
+        return Checkpoint(tensors, state, checkpoint.libraries)
+    prefix = f"rank{rank}."
+    tensors = {
+        name.removeprefix(prefix): group
+        for name, group in checkpoint.tensors.items()
+        if name.startswith((prefix, *COMMON))
+    }
+    return Checkpoint(tensors, {**state, **others[rank - 1]}, checkpoint.libraries)

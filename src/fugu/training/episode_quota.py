@@ -25,7 +25,6 @@ class Episode:
     Attributes:
         env: Number of the agent's copy.
         agent: Number of the agent among those of its copy, group after group.
-        episode_return: Sum of its rewards.
         length: Steps in which the agent acted.
         costs: Sums of its costs, `[constraints]`.
         stats: The other numbers of its info, such as `is_success`.
@@ -54,14 +53,7 @@ class EpisodeQuota:
     An episode that reaches `max_episode_steps` is counted as truncated there. Its agent begins the
     next one when the environment does, or at the latest with a reset: see `stuck`.
 
-    Args:
-        groups: Agents of a copy.
-        num_envs: Number of copies.
-        quota: Episodes to count of each agent.
-        max_episode_steps: Steps of the environment after which an episode is cut off.
-
-    Attributes:
-        episodes: The episodes counted so far, in the order in which they ended.
+    `episodes` are those counted so far, in the order in which they ended.
     """
 
     def __init__(
@@ -94,10 +86,7 @@ class EpisodeQuota:
 
     @property
     def stuck(self) -> bool:
-        """Whether no further episode will be counted unless the vector is reset.
-
-        That is so if each agent that is not finished was cut off, or has been out for as long.
-        """
+        """Whether a reset is needed: every unfinished agent was cut off, or was out for as long."""
         return not (self._unfinished & (self._ages < self._max_steps)).any()
 
     def restart(self) -> None:

@@ -19,7 +19,7 @@ from fugu.core.errors import EnvError, UsageError
 from fugu.core.seeding import derive
 from fugu.data.segments import by_constraint
 from fugu.envs.contract import AgentGroup
-from fugu.policies.config import PolicyEngine
+from fugu.policies.config import PolicyConfig, PolicyEngine
 from fugu.policies.policy import Policy, make_policy
 from fugu.rollout.forwards import make_forward
 from fugu.store.checkpoint import load_checkpoint, refuses_misfits
@@ -41,7 +41,7 @@ MAX_EPISODE_STEPS = 100_000  # more than the time limit of any common environmen
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Episodes that policies have played: the same number of each agent of each copy.
+    """The results of an evaluation: the same number of episodes of each agent of each copy.
 
     Attributes:
         returns: Return of each episode, copy after copy and agent after agent.
@@ -81,13 +81,12 @@ class Evaluation:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Its figures, as JSON has them; a statistic with the name of one is under `info/`."""
+        """Return its figures as JSON; a statistic with the name of one is under `info/`."""
         returns = np.array(self.returns)
-        spread = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
         figures = {
             "episodes": len(returns),
             "mean_return": float(returns.mean()),
-            "deviation": spread,
+            "deviation": float(returns.std(ddof=1)) if len(returns) > 1 else 0.0,
             "lowest": float(returns.min()),
             "highest": float(returns.max()),
             "mean_length": float(np.mean(self.lengths)),
@@ -101,11 +100,9 @@ class Evaluation:
 class Players:
     """Policies that act, with a recurrent state for each agent that ends with its episode.
 
-    They are told what was drawn, and then what it earned. Their weights are those of now.
-
     Attributes:
         drawn: The samples of the last batch, by group.
-        engines: Who computes what the policies say, by group: "torch" or "native".
+        engines: What computes the forward passes, by group: "torch" or "native".
     """
 
     drawn: list[Any]
@@ -119,35 +116,21 @@ class Players:
         greedy: bool = True,
         engine: PolicyEngine = "auto",
     ) -> None:
-        self._policies, self._greedy = policies, greedy
-        self._random = np.random.default_rng(derive(seed))
-        agents = [vec.num_envs * group.num_agents for group in vec.groups]
-        self._looks = [policy.viewer() for policy in policies]
-        self._devices = [next(policy.parameters()).device for policy in policies]
-        self._states = [
-            policy.initial_state(count, device)
-            for policy, count, device in zip(policies, agents, self._devices, strict=True)
-        ]
-        self._forwards = [
-            make_forward(policy, group.observation_layout, engine, count)
-            for policy, group, count in zip(policies, vec.groups, agents, strict=True)
-        ]
-        self.engines = [forward.engine for forward in self._forwards]
+        self._greedy, self._random = greedy, np.random.default_rng(derive(seed))
+        self._groups = []
+        for policy, group in zip(policies, vec.groups, strict=True):
+            count, device = vec.num_envs * group.num_agents, next(policy.parameters()).device
+            forward = make_forward(policy, group.observation_layout, engine, count)
+            states = policy.initial_state(count, device)
+            self._groups.append((policy, forward, policy.viewer(), states, device))
+        self.engines = [forward.engine for _, forward, *_ in self._groups]
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Any:
-        """Actions for a batch, as `Vector.send` takes them."""
+        """Return the actions for a batch, as `Vector.send` takes them."""
         actions, self.drawn = [], []
-        groups = zip(
-            self._policies,
-            self._forwards,
-            self._looks,
-            self._states,
-            self._devices,
-            batch.groups,
-            strict=True,
-        )
-        for policy, forward, look, states, device, group in groups:
+        for own, group in zip(self._groups, batch.groups, strict=True):
+            policy, forward, look, states, device = own
             rows, agents = group.rows, group.agent_ids
             ended = rows.terminations | rows.truncations | ~rows.valid
             states[agents] = policy.earned(states[agents], rows.rewards)
@@ -168,7 +151,7 @@ class Players:
 def load_policies(
     run: Run, checkpoint: Path | None = None, inputs: RunInputs | None = None
 ) -> tuple[Config, list[Policy]]:
-    """A run's settings and its policies, from a checkpoint or its last one."""
+    """Return a run's settings and its policies, from a checkpoint or its last one."""
     cfg, found = load_groups(run, checkpoint, inputs)
     return cfg, [policy for _, policy in found]
 
@@ -176,7 +159,7 @@ def load_policies(
 def load_groups(
     run: Run, checkpoint: Path | None = None, inputs: RunInputs | None = None
 ) -> tuple[Config, list[tuple[AgentGroup, Policy]]]:
-    """A run's settings, and each group of its agents with its policy; see `load_policies`."""
+    """Return a run's settings, and each group of its agents with its policy."""
     path = checkpoint or run.latest()
     if path is None:
         raise UsageError(f"run: given {run.name!r}, which has no checkpoint yet.")
@@ -198,7 +181,9 @@ def load_groups(
 
 def _check_size(cfg: Config, weights: Mapping[str, torch.Tensor]) -> None:
     """Raise UsageError before much memory is taken for a policy that the weights cannot fill."""
-    width, layers = getattr(cfg.policy, "hidden_size", 1), getattr(cfg.policy, "layers", 1)
+    if not isinstance(cfg.policy, PolicyConfig):
+        return
+    width, layers = cfg.policy.hidden_size, cfg.policy.layers
     least, held = width + (layers - 1) * width**2, sum(w.numel() for w in weights.values())
     if least > max(held, UNASKED):
         raise UsageError(
@@ -257,9 +242,8 @@ def evaluate(
 
 
 def engine_of(cfg: Config) -> PolicyEngine:
-    """Who is to compute what policies say; torch, for policies that have no such setting."""
-    found: PolicyEngine = getattr(cfg.policy, "engine", "torch")
-    return found
+    """Return what computes policies' forward passes; torch, for those without such a setting."""
+    return cfg.policy.engine if isinstance(cfg.policy, PolicyConfig) else "torch"
 
 
 def play(
@@ -304,16 +288,9 @@ def play(
 
 
 class Evaluator:
-    """Evaluates a trainer's policies every so many steps, on the same episodes each time.
+    """Evaluates a trainer's policies every so many agent steps (0: never), on the same episodes.
 
-    Its environments are its own: they have none of the attributes that callbacks set.
-
-    Args:
-        every: Agent steps between two evaluations; 0: never.
-        episodes: Episodes of each.
-
-    Attributes:
-        steps: Agent steps at the last evaluation.
+    Its environments are its own. `steps` are the agent steps at the last evaluation.
     """
 
     def __init__(self, every: int, episodes: int) -> None:

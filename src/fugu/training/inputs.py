@@ -12,6 +12,7 @@ from fugu.algos.algorithm import PolicyFactory
 from fugu.core.errors import UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.envs.untrusted import CALLED
+from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 from fugu.policies.recalling import recalling
 from fugu.store.run import Run
@@ -25,10 +26,9 @@ class RunInputs:
         env: Makes an environment; None if the settings name it.
         policy: Makes the policy of a group of agents, called with the group and the policy's
             settings (and the number of critics, where there are several).
-        loss: Computes the loss in place of the algorithm's own; None: its own, or the one that the
-            settings name.
         ranks: The processes that train together.
         trust: Whether the user trusts the run, whoever wrote it (see `fugu.training.untrusted`).
+        loss: Replaces the loss of the algorithm, or that of the settings; None: neither.
     """
 
     env: Callable[..., Any] | None = None
@@ -39,7 +39,7 @@ class RunInputs:
 
     def factory(self, cfg: Any) -> PolicyFactory:
         """Return what makes the policies of a run with these settings of its policy."""
-        if not getattr(cfg, "recall", 0):
+        if not isinstance(cfg, PolicyConfig) or not cfg.recall:
             return self.policy
         if self.ranks.size > 1:
             raise UsageError(
@@ -77,17 +77,17 @@ def name_of(env: str | Callable[..., Any]) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a session.
+    """The result of a training session.
 
     Attributes:
-        run: Its folder; None if nothing was kept, and at all ranks but the first.
-        policies: As they are now, one for each group of agents.
+        run: The run's folder; None if nothing was kept, and at all ranks but the first.
+        policies: The trained policies, one for each group of agents.
         steps: Agent steps so far.
-        seconds: Of this session.
+        seconds: Duration of this session.
         score: Mean return of the last episodes; None if none ended.
         status: "finished", or "stopped" by a signal or a callback.
-        signals: That came, to whatever rank.
-        stop_reason: Why a callback stopped it, if it said so.
+        signals: Signals that came, to any rank.
+        stop_reason: Why a callback stopped the run, if it gave a reason.
     """
 
     run: Run | None

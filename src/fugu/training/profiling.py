@@ -79,14 +79,9 @@ MATRIX_PRODUCTS = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a phase, or all of it.
+    """One part of a phase, "collect" or "learn"; without a name, the whole phase.
 
-    Attributes:
-        phase: "collect" or "learn".
-        name: Of the part; empty for the whole phase.
-        seconds: An update.
-        share: Of the whole update.
-        calls: An update.
+    Seconds and calls are those of an update, and the share is that of the whole update.
     """
 
     phase: str
@@ -111,12 +106,12 @@ class Profile:
     """Where the time of some updates went.
 
     Attributes:
-        seconds: Of an update.
+        seconds: Duration of an update.
         steps: Agent steps of an update.
-        traced_seconds: Of an update while torch's profiler looks on.
-        parts: Of the updates that it does not look on.
-        operators: By their own time, the longest first.
-        matrix_products: Their share of the traced updates.
+        traced_seconds: Duration of an update under torch's profiler.
+        parts: Parts of the updates without torch's profiler.
+        operators: Torch's operators by their own time, the longest first.
+        matrix_products: Share of matrix products in the traced updates.
     """
 
     seconds: float
@@ -127,21 +122,26 @@ class Profile:
     matrix_products: float
 
 
+class _Inside(threading.local):
+    """Seconds of the timed calls inside the one that a thread is in."""
+
+    seconds = 0.0
+
+
 class Stopwatch:
     """Times calls by part; the time of a call inside another is taken off the outer one."""
 
     def __init__(self) -> None:
         self.seconds: dict[tuple[str, str], float] = {}
         self.calls: dict[tuple[str, str], int] = {}
-        self._inside = threading.local()
+        self._inside = _Inside()
 
     def timed(self, part: tuple[str, str], call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same call, with its time noted."""
+        """Return the same call, with its time noted."""
 
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            outer = getattr(self._inside, "seconds", 0.0)
-            self._inside.seconds = 0.0
+            outer, self._inside.seconds = self._inside.seconds, 0.0
             began = time.perf_counter()
             try:
                 return call(*args, **kwargs)
@@ -156,7 +156,7 @@ class Stopwatch:
 
     @contextmanager
     def watching(self, trainer: Trainer) -> Iterator[None]:
-        """Time all parts; afterwards everything is as it was."""
+        """Time the calls of all parts, by wrapping them until the end of the block."""
         undo: list[tuple[Any, str, Any]] = []
         try:
             for part, targets in PARTS.items():
@@ -171,13 +171,9 @@ class Stopwatch:
 
 
 def profile_training(cfg: Config, out: Path, updates: int = 5, warmup: int = 2) -> Profile:
-    """Train for a moment: some updates to warm up, some timed, as many under torch's profiler.
+    """Train for some updates to warm up, some that are timed, and as many under torch's profiler.
 
-    Args:
-        cfg: Of the run; nothing of it is kept.
-        out: The trace to write, for chrome://tracing or ui.perfetto.dev.
-        updates: To time, and to trace.
-        warmup: Updates before them.
+    Nothing is kept but the trace `out`, for chrome://tracing or ui.perfetto.dev.
     """
     if updates < 1:
         raise UsageError(f"updates: given {updates}; allowed: 1 or more.")
@@ -248,15 +244,15 @@ def _parts(watch: Stopwatch, timed: list[Progress]) -> Iterator[Part]:
 
 
 def _owners(target: str, trainer: Trainer) -> Iterator[tuple[Any, str]]:
-    """What has the attribute that `module:Class.method` or `module:function` names, if any has."""
+    """Yield what has the attribute that `module:Class.method` or `module:function` names."""
     module, _, path = target.partition(":")
-    *folders, name = path.split(".")
+    folder, _, name = path.rpartition(".")
     try:
         owner: Any = importlib.import_module(module)
     except ImportError:
         return
-    for folder in folders:
-        owner = getattr(owner, folder, None)
+    if folder:
+        owner = vars(owner).get(folder)
     if owner is not None and name in vars(owner):
         yield owner, name
     for policy in trainer.policies:  # a compiled policy has methods of its own

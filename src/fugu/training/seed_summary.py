@@ -1,4 +1,4 @@
-"""What several seeds came to together: means, interquartile means, and how sure they are."""
+"""Results of several seeds together: means, interquartile means, and their intervals."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class SeedResult:
-    """What one seed came to.
+    """The result of the run with one seed.
 
     Attributes:
-        seed: The run's.
-        run: Its name.
         status: "finished", "stopped" or "failed".
         score: Mean return of its last episodes; None if none ended.
         steps: Agent steps.
-        steps_to_best: At its highest mean return; None if no episode ended.
-        seconds: Of wall clock.
+        steps_to_best: Agent steps at its highest mean return; None if no episode ended.
+        seconds: Wall-clock time.
     """
 
     seed: int
@@ -41,13 +39,13 @@ class SeedResult:
 
 
 def mean(scores: Floats) -> Floats:
-    """Along the last axis."""
+    """Return the mean along the last axis."""
     found: Floats = scores.mean(-1)
     return found
 
 
 def interquartile_mean(scores: Floats) -> Floats:
-    """The mean without the lowest and the highest quarter, along the last axis.
+    """Return the mean without the lowest and the highest quarter, along the last axis.
 
     A quarter is rounded down: of fewer than four scores none is left out.
 
@@ -66,14 +64,14 @@ def bootstrap_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Where a statistic of all scores lies with 95 % confidence, by the percentile bootstrap.
+    """Return the 95 % confidence interval of a statistic, by the percentile bootstrap.
 
     Args:
         groups: Scores of each environment; resamples are drawn within each, so that every one
             keeps its weight.
-        statistic: Of scores, along the last axis.
-        resamples: To draw.
-        seed: Of the draws.
+        statistic: Maps scores to a number, along the last axis.
+        resamples: Number of resamples.
+        seed: Seed of the resamples.
 
     >>> bootstrap_interval([[1.0, 1.0, 1.0]])
     (1.0, 1.0)
@@ -91,12 +89,11 @@ def bootstrap_interval(
 
 
 def summary(results: Sequence[SeedResult]) -> dict[str, Any]:
-    """Of the seeds that finished with a score, as JSON has it; None where there are none."""
+    """Return statistics of the seeds that finished with a score; None where there are none."""
     scores = [r.score for r in results if r.status == "finished" and r.score is not None]
     found: dict[str, Any] = {"seeds": len(results), "finished": len(scores)}
     for name, statistic in (("mean", mean), ("iqm", interquartile_mean)):
         found[name] = float(statistic(np.array(scores))) if scores else None
-        # One score says nothing of how much scores differ.
-        enough = len(scores) > 1
-        found[f"{name}_interval"] = bootstrap_interval([scores], statistic) if enough else None
+        several = len(scores) > 1  # one score says nothing of how much scores differ
+        found[f"{name}_interval"] = bootstrap_interval([scores], statistic) if several else None
     return found

@@ -1,4 +1,4 @@
-"""A training session: a run's folder, its trainer, and everybody who wants to know."""
+"""Training sessions: a trainer, and the run folder that its metrics and checkpoints go to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fugu.algos.algorithm import PolicyFactory, State, Tensors
+from fugu.algos.algorithm import PolicyFactory
 from fugu.algos.settings import Config, LearningConfig
 from fugu.core.config import Tree, merge, plain_tree
 from fugu.core.errors import UsageError
@@ -29,10 +29,10 @@ from fugu.store.checkpoint import (
 from fugu.store.run import Run
 from fugu.track.dashboard import Dashboard, Snapshot
 from fugu.track.sinks import CombinedSink, JsonlSink, Sink, TensorboardSink, WandbSink
-from fugu.training.auto.record import is_unfinished
-from fugu.training.auto.search import TrainMember, resume_auto, train_auto
+from fugu.training.auto_record import is_unfinished
 from fugu.training.auto_resume import newest_alike
-from fugu.training.callbacks import AnyCallback, Callbacks, Status
+from fugu.training.auto_search import TrainMember, resume_auto, train_auto
+from fugu.training.callbacks import AnyCallback, Status, as_callbacks
 from fugu.training.config import given_settings, resolve_config
 from fugu.training.distributed import joined
 from fugu.training.evaluate import Evaluator
@@ -45,12 +45,11 @@ from fugu.training.trainer import (
     Trainer,
     stops_on_signals,
 )
+from fugu.training.trainer import RECENT as RECENT
 from fugu.training.trajectories import TrajectoryRecorder
 from fugu.training.untrusted import settings_of
 
 log = logging.getLogger("fugu")
-DEFAULT = RunInputs()
-RECENT = 100  # episodes that a score is the mean of
 
 
 def train(
@@ -86,9 +85,9 @@ def train(
             such as `fugu.policies.make_policy` with an encoder of your own.
         loss: A loss function in place of PPO's; see `fugu.algos.ppo_loss` for what it is given and
             returns.
-        auto_resume: Go on with the newest run of the same settings, if there is one.
+        auto_resume: Continue the newest run of the same settings, if there is one.
         auto: Search for better settings than those given, by successive halving over eight
-            members (see `fugu.training.auto`). The policy returned has trained for
+            members (see `fugu.training.auto_search`). The policy returned has trained for
             `train.total_steps`, all members together for at most four times as many.
         **sections: Settings by section: `train={"learning_rate": 0.01}`, `seed=1`, `vec={...}`,
             `policy={"core": "lstm"}`, `env_kwargs={...}`.
@@ -111,24 +110,17 @@ def train(
         factory = policy_factory or make_policy
         inputs = RunInputs(env if callable(env) else None, factory, ranks, loss=loss)
         first = ranks.rank == 0
+        callbacks = tuple(callbacks)
         if auto:
-            return train_auto(
-                cfg,
-                inputs,
-                _member_trainer(inputs, show, tuple(callbacks)),
-                keep=keep,
-                show=show,
-                auto_resume=auto_resume,
-                init_from=init_from,
-            )
+            train_member = _member_trainer(inputs, show, callbacks)
+            return train_auto(cfg, inputs, train_member, keep, show, auto_resume, init_from)
         run = newest_alike(cfg) if auto_resume and keep and first else None
         resumes = ranks.share(run is not None and run.latest() is not None)
-        session = Session(
-            cfg, run, show and first, tuple(callbacks), inputs, resumes=resumes, keeps=keep
-        )
-        if init_from is not None and first:
-            session.init_from = Run.open(init_from, cfg.run.folder)
-        return session.run()
+        source = Run.open(init_from, cfg.run.folder) if init_from is not None and first else None
+        shown = show and first
+        return Session(
+            cfg, run, shown, callbacks, inputs, resumes=resumes, keeps=keep, init_from=source
+        ).run()
 
 
 def resume(
@@ -143,7 +135,7 @@ def resume(
     overrides: Tree | None = None,
     trust: bool = False,
 ) -> Result:
-    """Go on with a run from its last checkpoint, exactly as it would have gone on.
+    """Continue a run from its last checkpoint, exactly as it would have continued.
 
     Args:
         run: Its name, its folder, or "latest".
@@ -163,58 +155,59 @@ def resume(
         inputs = RunInputs(env, policy_factory or make_policy, ranks, trust, loss)
         shown = show and not ranks.rank
         if found is not None and ranks.size == 1 and is_unfinished(found):
-            trainer = _member_trainer(inputs, shown, tuple(callbacks))
-            return resume_auto(found, inputs, trainer, overrides or {}, shown)
+            train_member = _member_trainer(inputs, shown, tuple(callbacks))
+            return resume_auto(found, inputs, train_member, overrides or {}, shown)
         own = None if found is None else settings_of(found, inputs, overrides)
         cfg = ranks.share(own)
         assert cfg is not None
-        return Session(cfg, found, shown, tuple(callbacks), inputs, resumes=True).run()
+        return Session(cfg, found, shown, callbacks, inputs, resumes=True).run()
 
 
-def _member_trainer(
-    inputs: RunInputs, show: bool, callbacks: tuple[AnyCallback, ...]
-) -> TrainMember:
+def _member_trainer(inputs: RunInputs, show: bool, callbacks: Iterable[AnyCallback]) -> TrainMember:
     """Return what trains one member of a search, in a session of its own."""
 
     def train_member(
         cfg: Config, run: Run | None, more: tuple[AnyCallback, ...], init_from: str | None
     ) -> Result:
-        resumes = run is not None
-        session = Session(
-            cfg, run, show, callbacks + more, inputs, resumes=resumes, keeps=not resumes
-        )
-        if init_from is not None and not resumes:
-            session.init_from = Run.open(init_from, cfg.run.folder)
-        return session.run()
+        both = (*callbacks, *more)
+        if run is not None:
+            return Session(cfg, run, show, both, inputs, resumes=True).run()
+        source = None if init_from is None else Run.open(init_from, cfg.run.folder)
+        return Session(cfg, None, show, both, inputs, keeps=True, init_from=source).run()
 
     return train_member
 
 
 class Session:
-    """Runs a trainer and keeps what comes of it.
+    """Runs a trainer, and keeps its metrics and checkpoints in the folder of a run.
 
-    Attributes:
-        init_from: A run whose policies to begin with.
+    Args:
+        cfg: All settings.
+        run: The run to resume; None: a new one, and at all ranks but the first.
+        show: Show the dashboard.
+        callbacks: The user's callbacks.
+        inputs: What the caller gave besides settings.
+        resumes: Load the last checkpoint of the run.
+        keeps: Keep a new run in a folder.
+        init_from: A run whose policies to start from.
     """
-
-    init_from: Run | None = None
 
     def __init__(
         self,
         cfg: Config,
         run: Run | None,
         show: bool,
-        callbacks: tuple[AnyCallback, ...],
-        inputs: RunInputs = DEFAULT,
+        callbacks: Iterable[AnyCallback],
+        inputs: RunInputs,
         *,
         resumes: bool = False,
         keeps: bool = False,
+        init_from: Run | None = None,
     ) -> None:
         self.cfg, self._run, self._show = cfg, run, show
-        self._callbacks = Callbacks(callbacks)
+        self._callbacks = as_callbacks(callbacks)
         self._resumes, self._keeps, self._inputs = resumes, keeps, inputs
-        self._ranks = inputs.ranks
-        self._recent: list[tuple[float, float]] = []  # episodes, and the sum of their returns
+        self._ranks, self._init_from = inputs.ranks, init_from
         self._saved_at = time.monotonic()
         self._episodes: dict[str, float] = {}
         self._logged: dict[str, float] = {}  # the last values of what callbacks log
@@ -223,7 +216,7 @@ class Session:
         self._programs: TrajectoryRecorder | None = None
 
     def run(self) -> Result:
-        """To the end, or until it is stopped; the run's folder then says how it ended."""
+        """Train to the end, or until the run is stopped; its folder then says how it ended."""
         with tells_full_disk(self._advise):
             return self._train()
 
@@ -234,8 +227,8 @@ class Session:
             stack.callback(trainer.close)
             stack.callback(self._evaluator.close)
             trainer.callbacks = self._callbacks
-            if self.init_from is not None:
-                trainer.load_policies(load_checkpoint(_last(self.init_from)))
+            if self._init_from is not None:
+                trainer.load_policies(load_checkpoint(_last(self._init_from)))
             trainer.broadcast_policies()
             if self._keeps and self._run is None and not self._ranks.rank:
                 # Now that nothing is wrong with the settings.
@@ -250,8 +243,11 @@ class Session:
             dashboard = None
             if self._show:
                 dashboard = stack.enter_context(Dashboard(self.cfg.train.total_steps, name))
-            self._note_engines(trainer)
-            self._say_what_to_know(trainer)
+            facts = trainer.algorithm.facts()
+            if self._run is not None and facts:
+                self._run.note(facts)
+            if not self._ranks.rank:
+                self._warn(trainer)
             signals = stack.enter_context(stops_on_signals(trainer))
             status = self._run_trainer(trainer, sink, dashboard)
             return Result(
@@ -259,7 +255,7 @@ class Session:
                 trainer.policies,
                 trainer.steps,
                 time.perf_counter() - began,
-                self.score,
+                trainer.score,
                 status,
                 tuple(number for each in self._ranks.gather(signals) for number in each),
                 trainer.stop_reason,
@@ -267,24 +263,27 @@ class Session:
 
     def _run_trainer(self, trainer: Trainer, sink: Sink, dashboard: Dashboard | None) -> Status:
         try:
-            self._callbacks.on_start(trainer)
+            for each in self._callbacks:
+                each.on_start(trainer)
             trainer.run(lambda progress: self._after(trainer, progress, sink, dashboard))
             if self._evaluator.steps != trainer.steps or not self.cfg.run.evaluate_every:
                 self._save(trainer)
         except BaseException as error:
             if isinstance(error, DivergedError):
                 self._mark("failed")
-            self._callbacks.on_stop(trainer, "failed")
+            for each in self._callbacks:
+                each.on_stop(trainer, "failed")
             raise
         finished = trainer.steps >= self.cfg.train.total_steps
         status: Status = "finished" if finished else "stopped"
         self._mark(status)
-        self._callbacks.on_stop(trainer, status)
+        for each in self._callbacks:
+            each.on_stop(trainer, status)
         self._write(trainer, sink, {})
         return status
 
     def _advise(self) -> str:
-        """What is safe when the disk is full."""
+        """Return what is safe when the disk is full."""
         if self._run is None:
             return "Nothing was begun: free some space and train anew."
         folder, newest = self._run.folder, self._run.latest()
@@ -295,7 +294,7 @@ class Session:
         return f"All up to {newest} is safe. Free some space and go on: fugu resume {folder}"
 
     def _begin_recording(self, trainer: Trainer, stack: ExitStack) -> None:
-        """Let all episodes be written, if the settings say so; of a resumed run, those to come."""
+        """Write all episodes, or all programs, if the settings say so."""
         cfg, folder = self.cfg, self.cfg.run.record_data
         wanted = {"record_data": folder is not None, "trajectories": cfg.run.trajectories}
         if not any(wanted.values()):
@@ -313,10 +312,6 @@ class Session:
             stack.callback(recorder.close)
             collector.on_batch = self._recorder = recorder
         if cfg.run.trajectories:
-            if self._ranks.size > 1:
-                raise UsageError(
-                    f"run.trajectories: given with {self._ranks.size} ranks; allowed: with one."
-                )
             if self._run is None:
                 raise UsageError(
                     "run.trajectories: given for a run that is not kept; allowed: with keep=True."
@@ -325,38 +320,20 @@ class Session:
             stack.callback(programs.close)
             collector.episodes.listener = self._programs = programs
 
-    def _note_engines(self, trainer: Trainer) -> None:
-        """Keep the algorithm's facts with those of the run."""
-        facts = trainer.algorithm.facts()
-        if self._run is not None and facts:
-            self._run.note(facts)
-
-    def _say_what_to_know(self, trainer: Trainer) -> None:
-        """What somebody who starts a run would want to have known before."""
-        if self._ranks.rank:
-            return
+    def _warn(self, trainer: Trainer) -> None:
+        """Warn of what the user should know when a run starts."""
         if self._keeps and trainer.vec.why_stateless is not None:
             log.warning("resume will begin new episodes: %s", trainer.vec.why_stateless)
         for notice in trainer.algorithm.notices():
             log.warning("%s", notice)
 
-    @property
-    def _scored(self) -> int:
-        """Episodes that the score is the mean of."""
-        return int(sum(episodes for episodes, _ in self._recent))
-
-    @property
-    def score(self) -> float | None:
-        """Mean return of about the last hundred episodes; None before the first ended."""
-        count = self._scored
-        return sum(total for _, total in self._recent) / count if count else None
+    # ------------------------------------------------------------------ between updates
 
     def _after(
         self, trainer: Trainer, progress: Progress, sink: Sink, dashboard: Dashboard | None
     ) -> None:
-        self._note(progress.episodes)
-        trainer.score, trainer.scored_episodes = self.score, self._scored
-        exam = self._evaluator.evaluate(trainer)
+        self._episodes |= progress.episodes
+        evaluation = self._evaluator.evaluate(trainer)
         cluster = progress.cluster
         metrics = {
             "updates": float(progress.updates),
@@ -364,14 +341,15 @@ class Session:
             **{f"loss/{name}": value for name, value in progress.losses.items()},
             **{f"seconds/{name}": value for name, value in progress.phases.items()},
             **progress.episodes,
-            **{f"evaluation/{name}": value for name, value in exam.items()},
+            **{f"evaluation/{name}": value for name, value in evaluation.items()},
             **({} if cluster is None else cluster.metrics()),
         }
         trainer.metric_names |= metrics.keys()
         try:
-            if exam:
-                self._callbacks.on_evaluation(trainer, exam)
-            self._callbacks.on_update(trainer, progress)
+            for each in self._callbacks if evaluation else ():
+                each.on_evaluation(trainer, evaluation)
+            for each in self._callbacks:
+                each.on_update(trainer, progress)
         finally:
             self._write(trainer, sink, metrics)
         if dashboard is not None:
@@ -387,9 +365,9 @@ class Session:
                 )
             )
         due = time.monotonic() - self._saved_at > self.cfg.run.checkpoint_seconds
-        if self._ranks.share(due) or exam:
+        if self._ranks.share(due) or evaluation:
             self._write_histograms(trainer, sink)
-            self._save(trainer, exam.get("mean_return"))
+            self._save(trainer, evaluation.get("mean_return"))
             self._write(trainer, sink, {})  # what callbacks logged after the checkpoint
 
     def _write(self, trainer: Trainer, sink: Sink, metrics: Mapping[str, float]) -> None:
@@ -400,55 +378,44 @@ class Session:
             sink.write(trainer.steps, {**metrics, **logged})
 
     def _write_histograms(self, trainer: Trainer, sink: Sink) -> None:
-        """All weights, as often as a checkpoint is written."""
+        """Write all weights, as often as a checkpoint is written."""
         for i, policy in enumerate(trainer.policies):
             prefix = "weights" if len(trainer.policies) == 1 else f"weights_{i}"
             for name, weight in policy.named_parameters():
                 values = weight.detach().float().cpu().numpy()
                 sink.histogram(trainer.steps, f"{prefix}/{name}", values)
 
-    def _note(self, episodes: Mapping[str, float]) -> None:
-        if not episodes:
-            return
-        self._episodes |= episodes
-        count = episodes["episodes"]
-        self._recent.append((count, count * episodes["episode_return"]))
-        while len(self._recent) > 1 and sum(n for n, _ in self._recent[1:]) >= RECENT:
-            del self._recent[0]
+    # ------------------------------------------------------------------ the run's folder
 
     def _save(self, trainer: Trainer, score: float | None = None) -> None:
-        """A checkpoint; where evaluations say what is best, only they give one a score."""
+        """Save a checkpoint; where evaluations say what is best, only they give one a score."""
         self._saved_at = time.monotonic()
         if not (self._keeps or self._resumes):
             return
         tensors, state = trainer.checkpoint()
-        path = None if self._run is None else self._write_checkpoint(tensors, state, score)
+        path = None
+        if self._run is not None:
+            state["recent"] = [list(pair) for pair in trainer.recent.updates]
+            state["examined"] = self._evaluator.steps
+            if self._recorder is not None:
+                state["recorded"] = self._recorder.commit()
+            if self._programs is not None:
+                state["trajectories"] = self._programs.state()
+            if not self.cfg.run.evaluate_every:
+                score = trainer.score
+            path = self._run.save(int(state["steps"]), tensors=tensors, state=state, score=score)
+            self._run.prune(self.cfg.run.keep)
         path = self._ranks.share(path)
         assert path is not None
-        self._callbacks.on_checkpoint(trainer, path)
-
-    def _write_checkpoint(self, tensors: Tensors, state: State, score: float | None) -> Path:
-        """Write the checkpoint of all ranks, at the first one."""
-        assert self._run is not None
-        state["recent"] = [list(pair) for pair in self._recent]
-        state["examined"] = self._evaluator.steps
-        if self._recorder is not None:
-            state["recorded"] = self._recorder.commit()
-        if self._programs is not None:
-            state["trajectories"] = self._programs.state()
-        if not self.cfg.run.evaluate_every:
-            score = self.score
-        path = self._run.save(int(state["steps"]), tensors=tensors, state=state, score=score)
-        self._run.prune(self.cfg.run.keep)
-        return path
+        for each in self._callbacks:
+            each.on_checkpoint(trainer, path)
 
     def _restore(self, trainer: Trainer) -> int:
         trust = self._inputs.trust
         state = trainer.restore(None if self._run is None else _resumable(self._run, trust))
         with refuses_misfits("this run"):
-            self._recent = [(float(n), float(total)) for n, total in state["recent"]]
+            trainer.recent.updates = [(float(n), float(total)) for n, total in state["recent"]]
             self._evaluator.steps = int(state.get("examined", 0))
-            trainer.score, trainer.scored_episodes = self.score, self._scored
         if self._recorder is not None and "recorded" in state:
             for writer, episodes in zip(self._recorder.writers, state["recorded"], strict=True):
                 writer.keep(int(episodes))  # what came after the checkpoint comes once more

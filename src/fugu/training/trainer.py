@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from types import FrameType
 from typing import Any
 
@@ -19,7 +19,8 @@ from fugu.algos.algorithm import Algorithm, RunContext, State, Tensors
 from fugu.algos.building import import_object
 from fugu.algos.checkpointing import as_tensors
 from fugu.algos.registry import algorithm_names, find_algorithm
-from fugu.algos.settings import Config
+from fugu.algos.settings import Config, VecConfig
+from fugu.core.config import to_tree
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import keep_freed_memory
 from fugu.core.seeding import derive
@@ -27,20 +28,21 @@ from fugu.envs.contract import AgentGroup
 from fugu.envs.states import from_json, to_json
 from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint, refuses_misfits
-from fugu.training.callbacks import Callbacks, check_metrics, check_settings
-from fugu.training.inputs import RunInputs
-from fugu.training.sharding import (
+from fugu.training.callbacks import Callback, check_metrics, check_settings
+from fugu.training.distributed import (
     broadcast,
     count_copies,
     gather_checkpoint,
     hand_out_checkpoint,
     share_of,
 )
+from fugu.training.inputs import RunInputs
 from fugu.vector import Vector, make
 from fugu.vector.ray_report import ClusterReport
 
 SMALL = 1 << 17  # numbers of a layer for a minibatch that one thread computes best
 ENVIRONMENTS = 0  # the branch of the seed tree
+RECENT = 100  # episodes that a score is the mean of
 STOPS = ("SIGINT", "SIGTERM", "SIGUSR1")  # of a terminal, and of schedulers that want the machine
 CHANGES, ATTRIBUTES = "changes", "environment_attributes"  # of a checkpoint's state
 Report = Mapping[str, float]
@@ -56,7 +58,6 @@ class Progress:
 
     Attributes:
         steps: Agent steps so far, of all ranks.
-        updates: Updates so far.
         steps_per_second: Agent steps per second over the last update.
         phases: Seconds of each phase of the last update.
         losses: Metrics of the last update.
@@ -73,24 +74,46 @@ class Progress:
     cluster: ClusterReport | None = None
 
 
+@dataclass
+class RecentMean:
+    """The mean of a metric over about the last hundred episodes.
+
+    `updates` has the number of episodes of each update, and the sum of their values.
+    """
+
+    updates: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes that the mean is of."""
+        return int(sum(count for count, _ in self.updates))
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None before the first episode ended."""
+        if not self.updates:
+            return None
+        return sum(total for _, total in self.updates) / sum(count for count, _ in self.updates)
+
+    def add(self, episodes: float, mean: float) -> None:
+        """Add the episodes of an update, and drop older ones that are not needed any more."""
+        self.updates.append((episodes, episodes * mean))
+        while len(self.updates) > 1 and sum(n for n, _ in self.updates[1:]) >= RECENT:
+            del self.updates[0]
+
+
 class Trainer:
-    """Everything of one run that lives while it runs.
+    """Drives the algorithm of one run, and restores it from checkpoints.
 
     Attributes:
-        cfg: Its settings.
         ranks: The processes that train together, of which this is one.
-        vec: Its environments; with several ranks, this one's share of them.
-        algorithm: Collects experience and learns from it.
+        vec: The environments; with several ranks, this one's share of them.
         context: What the algorithm was handed.
         steps: Agent steps so far, of all ranks.
-        updates: Updates so far.
+        recent: Returns of about the last hundred episodes.
         stopping: Setting it, at any rank, ends `run` after the update under way.
-        stop_reason: Why a callback stops the run.
-        callbacks: Run between updates.
         logged: Metrics of callbacks that are not written yet.
         metric_names: The built-in metrics so far.
-        score: Mean return of about the last hundred episodes; None before the first ended.
-        scored_episodes: How many these are.
     """
 
     def __init__(self, cfg: Config, inputs: RunInputs | None = None) -> None:
@@ -109,17 +132,22 @@ class Trainer:
             self.close()
             raise
         self.steps, self.updates, self.stopping = 0, 0, False
-        self.inputs, self.stop_reason, self.callbacks = inputs, "", Callbacks()
+        self.inputs, self.stop_reason = inputs, ""
+        self.callbacks: tuple[Callback, ...] = ()
         self.logged: dict[str, float] = {}
         self.metric_names: set[str] = set()
-        self.score: float | None = None
-        self.scored_episodes = 0
+        self.recent = RecentMean()
         self._changed: dict[str, list[Any]] = {}  # settings: the first value, and that of now
 
     @property
     def policies(self) -> list[Policy]:
         """One for each group of agents."""
         return list(self.algorithm.policies)
+
+    @property
+    def score(self) -> float | None:
+        """Mean return of about the last hundred episodes; None before the first ended."""
+        return self.recent.mean
 
     @property
     def progress(self) -> float:
@@ -151,6 +179,8 @@ class Trainer:
         rates = (self.steps - steps) / max(ended - began, 1e-9)
         losses.setdefault("learning_rate", self.context.learning_rate(progress))
         episodes = self.algorithm.episodes.read(self.ranks)
+        if episodes:
+            self.recent.add(episodes["episodes"], episodes["episode_return"])
         cluster = self.vec.cluster()
         return Progress(self.steps, self.updates, rates, phases, losses, episodes, cluster)
 
@@ -163,40 +193,35 @@ class Trainer:
     def log(self, metrics: Mapping[str, float]) -> None:
         """Write metrics of your own with those of the update under way, at the first rank.
 
-        Raises:
-            UsageError: A built-in metric has the same name, or a value is not a number.
+        UsageError if a built-in metric has the same name, or a value is not a number.
         """
         self.logged |= check_metrics(metrics, self.metric_names)
 
     def change(self, **settings: Any) -> None:
         """Change settings of `train` from the next update on, as in `change(clip=0.1)`.
 
-        Checkpoints have the changes. At several ranks, each makes the same ones.
-
-        Raises:
-            UsageError: A setting may not change meanwhile, or not to this value.
+        Checkpoints have the changes. At several ranks, each makes the same ones. UsageError if a
+        setting may not change meanwhile, or not to this value.
         """
         train, algorithm = self.cfg.train, self.algorithm
         given = check_settings(train, settings, algorithm.changeable, self.cfg.algo)
+        before = to_tree(train)
         self.cfg = replace(self.cfg, train=replace(train, **given))
         own = self.context.config
         self.context.config = replace(own, train=replace(own.train, **given))
         algorithm.change(self.context.config.train)
         for name, value in given.items():
-            self._changed.setdefault(name, [getattr(train, name), None])[1] = value
+            self._changed.setdefault(name, [before[name], None])[1] = value
 
     def set_env(self, name: str, value: Any) -> None:
         """Set an attribute of every copy of the environment, through wrappers.
 
         It stays set when workers restart and when the run resumes. At several ranks, each sets it
-        for its own copies.
+        for its own copies. Native environments have no attributes: use `env_kwargs` for those.
 
         Args:
             name: An attribute that the environments have.
             value: Plain data: numbers, text, arrays, and lists, tuples and dicts of them.
-
-        Raises:
-            UsageError: The environments lack it, or they are native: use `env_kwargs` for those.
         """
         if self.vec.attributes.get(name) == to_json(value, strict=True):
             return
@@ -205,8 +230,11 @@ class Trainer:
         self.vec.keep_attr(name, value)
 
     def _check(self, losses: Mapping[str, float]) -> None:
-        bad = [name for name, value in losses.items() if math.isnan(value)]
-        bad = [name for name in bad if not name.endswith("explained_variance")]
+        bad = [
+            name
+            for name, value in losses.items()
+            if math.isnan(value) and not name.endswith("explained_variance")
+        ]
         for policy in self.policies:
             if not all(map(_is_finite, policy.parameters())):
                 bad.append("a weight")
@@ -254,8 +282,9 @@ class Trainer:
             seed = derive(self.cfg.seed, ENVIRONMENTS, self.updates)
             steps, self.context.steps = own.state.get("own_steps", self.steps), self.steps
             state = {**own.state, "steps": steps, "reset_seed": seed}
+            given = to_tree(self.cfg.train)
             for name, (first, value) in own.state.get(CHANGES, {}).items():
-                if getattr(self.cfg.train, name, None) == first:  # else resumed with another
+                if given.get(name) == first:  # else resumed with another
                     self.change(**{name: value})
             for name, text in own.state.get(ATTRIBUTES, {}).items():
                 self.set_env(name, from_json(text))
@@ -288,15 +317,8 @@ def make_context(
                 "learners need nothing of what other agents do."
             )
         opponents = import_object(OPPONENTS, "league")
-    return RunContext(
-        cfg,
-        vector,
-        device,
-        inputs.factory(cfg.policy),
-        inputs.ranks,
-        inputs.loss,
-        opponents,
-    )
+    factory = inputs.factory(cfg.policy)
+    return RunContext(cfg, vector, device, factory, inputs.ranks, inputs.loss, opponents)
 
 
 def check_spaces(groups: Sequence[AgentGroup]) -> None:
@@ -314,7 +336,7 @@ def check_spaces(groups: Sequence[AgentGroup]) -> None:
 
 
 def threads_for(cfg: Config, agents: int) -> int:
-    """Threads for torch: what was asked for; else one where minibatches are small, or all.
+    """Return the threads for torch: as asked for; else 1 for small minibatches, or 0 for all.
 
     Threads of a small product wait for each other longer than they compute, and where environments
     step in processes meanwhile they wait for a core as well.
@@ -327,7 +349,7 @@ def threads_for(cfg: Config, agents: int) -> int:
 
 
 def set_threads(threads: int, deterministic: bool) -> Callable[[], None]:
-    """Give torch so many threads (0: as it has) and only exact algorithms; gives the way back."""
+    """Set torch's threads (0: as they are) and determinism; return a function that undoes it."""
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     if threads:
         torch.set_num_threads(threads)
@@ -342,7 +364,7 @@ def set_threads(threads: int, deterministic: bool) -> Callable[[], None]:
 
 
 def _is_finite(weight: torch.Tensor) -> bool:
-    """Whether all its numbers are; a sum that is tells so at once.
+    """Return whether all numbers of a weight are finite, which a finite sum tells at once.
 
     >>> _is_finite(torch.full((2,), 3e38)), _is_finite(torch.tensor([1.0, math.nan]))
     (True, False)
@@ -351,7 +373,7 @@ def _is_finite(weight: torch.Tensor) -> bool:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name, if it is there."""
+    """Return the device of that name; UsageError if it is not there."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
@@ -365,51 +387,53 @@ def find_device(name: str) -> torch.device:
 
 
 def make_vector(cfg: Config, inputs: RunInputs) -> Vector:
-    """The environments of a run."""
+    """Make the environments of a run, or those of a rank."""
     if not cfg.env:
         raise UsageError("env: given nothing; allowed: any name that fugu.make takes.")
-    env = inputs.env_of(cfg.env)
+    given = to_tree(cfg.vec)
+    names = {each.name for each in fields(VecConfig)} - {"num_envs", "check_finite"}
     return make(
-        env,
+        inputs.env_of(cfg.env),
         count_copies(cfg, inputs),
-        backend=cfg.vec.backend,
-        num_workers=cfg.vec.num_workers,
-        batch_size=cfg.vec.batch_size,
         ordered=cfg.train.deterministic,
-        group_size=cfg.vec.group_size,
-        step_timeout=cfg.vec.step_timeout,
-        start_timeout=cfg.vec.start_timeout,
-        max_restarts=cfg.vec.max_restarts,
-        ray_address=cfg.vec.ray_address,
-        ray_cpus=cfg.vec.ray_cpus,
-        ray_resources=cfg.vec.ray_resources,
-        ray_timeout=cfg.vec.ray_timeout,
         resumable=True,
+        **{name: given[name] for name in names},
         **cfg.env_options,
     )
 
 
-@contextlib.contextmanager
-def stops_on_signals(trainer: Trainer) -> Iterator[list[int]]:
-    """Ctrl-C, SIGTERM and SIGUSR1 stop after the update under way; a second one stops at once.
+def stops_on_signals(trainer: Trainer) -> contextlib.AbstractContextManager[list[int]]:
+    """Let Ctrl-C, SIGTERM and SIGUSR1 stop a trainer after its update, a second one at once.
 
-    Of several ranks none stops at once: what started them sends on what it gets, so that one
-    signal may come twice. Gives a list that holds the signals that came.
+    Of several ranks none stops at once: their launcher forwards signals, so that one may come
+    twice. Yields a list of the signals that came.
     """
+
+    def stop() -> None:
+        trainer.stopping = True
+
+    return catching_signals(STOPS, stop, again=trainer.ranks.size > 1)
+
+
+@contextlib.contextmanager
+def catching_signals(
+    names: Sequence[str], stop: Callable[[], None] = lambda: None, *, again: bool = False
+) -> Iterator[list[int]]:
+    """Call `stop` for signals, the first of each only unless `again`; yield those that came."""
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield came
         return
     before: dict[int, Any] = {}
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        trainer.stopping = True
+    def handle(number: int, _frame: FrameType | None) -> None:
+        stop()
         came.append(number)
-        if trainer.ranks.size == 1:
+        if not again:
             signal.signal(number, before[number])
 
-    for ending in (getattr(signal, name) for name in STOPS if hasattr(signal, name)):
-        before[ending] = signal.signal(ending, stop)
+    for ending in (getattr(signal, name) for name in names if hasattr(signal, name)):
+        before[ending] = signal.signal(ending, handle)
     try:
         yield came
     finally:

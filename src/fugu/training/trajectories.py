@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fugu.core.errors import UsageError
-from fugu.store.chat import Message
-from fugu.store.schema import parse, plain
-from fugu.store.trajectories import Trajectory, TrajectoryGroup, TrajectoryWriter
+from fugu.store.trajectories import Message, Trajectory, TrajectoryGroup, TrajectoryWriter
+from fugu.store.values import parse, plain
 
 TOLD = ("task", "prompt", "program")  # by the info of an episode that wrote one
 VERDICT = "verdict/"

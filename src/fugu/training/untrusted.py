@@ -64,13 +64,8 @@ and tables are not.
 def settings_of(run: Run, inputs: RunInputs | None = None, overrides: Tree | None = None) -> Config:
     """Return the settings of a run, which every reader of runs takes from here.
 
-    Args:
-        run: The run.
-        inputs: What the caller gave: an environment of its own, and whether it trusts the run.
-        overrides: Settings of the caller, which win.
-
-    Raises:
-        UntrustedError: Somebody else wrote the run, and its settings are more than data.
+    `overrides` are settings of the caller, which win. UntrustedError if somebody else wrote the
+    run, and its settings are more than data.
     """
     inputs = inputs or RunInputs()
     if not inputs.trust and not run.is_own():
@@ -79,19 +74,11 @@ def settings_of(run: Run, inputs: RunInputs | None = None, overrides: Tree | Non
     if inputs.trust:
         run.trust()
     elif not run.is_own():
-        cfg = _checked(run, cfg, given=inputs.env is not None)
+        # The place and name of a run are those of its folder, whatever its settings say.
+        plain = replace(cfg.run, folder=RunConfig.folder, name=RunConfig.name)
+        check_settings(replace(cfg, run=plain), _remedy(run), given=inputs.env is not None)
+        cfg = replace(cfg, run=replace(cfg.run, folder=run.folder.parent, name=run.name))
     return read_config(merge(to_tree(cfg), overrides)) if overrides else cfg
-
-
-def _checked(run: Run, cfg: Config, *, given: bool) -> Config:
-    """Return settings that somebody else wrote, if they are data.
-
-    The run's place and name are those of its folder, whatever its settings say.
-    """
-    remedy = _remedy(run)
-    plain = replace(cfg.run, folder=RunConfig.folder, name=RunConfig.name)
-    check_settings(replace(cfg, run=plain), remedy, given=given)
-    return replace(cfg, run=replace(cfg.run, folder=run.folder.parent, name=run.name))
 
 
 def _remedy(run: Run) -> str:
@@ -104,11 +91,7 @@ def _remedy(run: Run) -> str:
 def check_algorithm(settings: Tree, remedy: str) -> None:
     """Raise UntrustedError if settings name an algorithm that does not ship with fugu.
 
-    Its module would be imported to read the rest of the settings.
-
-    Args:
-        settings: The settings, as nested dicts.
-        remedy: What the user can do about it, as a sentence.
+    Its module would be imported to read the rest of the settings. `remedy` is a sentence.
     """
     rule, given = SETTINGS["algo"], settings.get("algo", "ppo")
     if not rule.holds(given):
@@ -116,12 +99,9 @@ def check_algorithm(settings: Tree, remedy: str) -> None:
 
 
 def check_settings(cfg: Config, remedy: str, *, given: bool = False) -> None:
-    """Raise UntrustedError for the first setting that needs trust.
+    """Raise UntrustedError for the first setting that needs trust, with a remedy as a sentence.
 
-    Args:
-        cfg: The settings.
-        remedy: What the user can do about it, as a sentence.
-        given: Whether the caller makes the environment, so that its name does not matter.
+    If the environment is `given`, because the caller makes it, its name does not matter.
     """
     check_env(CALLED if given else cfg.env, cfg.env_kwargs, remedy)
     for name, hint, value, default in _leaves(cfg):

@@ -17,7 +17,7 @@ from fugu.hub import pull as hub
 from fugu.hub.repositories import sha256_of
 from fugu.store import values
 from fugu.store.run import Run
-from fugu.store.schema import parse
+from fugu.store.values import parse
 
 FOLDER = Path(__file__).parent / "policies"
 """The zoo that is installed with fugu."""

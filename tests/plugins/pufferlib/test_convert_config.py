@@ -12,7 +12,7 @@ from fugu.algos.ppo import PPOConfig
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
-from fugu.sweep.ranges import Range, read_range, read_tables
+from fugu.sweep.plan import Range, read_range, read_tables
 from fugu_pufferlib.command import check
 from fugu_pufferlib.config import Conversion, convert
 from fugu_pufferlib.config_tables import ABOVE_ZERO, RENAMED

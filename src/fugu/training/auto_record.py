@@ -1,4 +1,4 @@
-"""The record of a search, `auto.json` in its run folder: all that resuming it needs."""
+"""The members of a search for settings, and its record, `auto.json` in its run folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fugu.algos.ppo import PPOConfig
 from fugu.algos.settings import Config
 from fugu.core.config import Tree, plain_tree
 from fugu.core.errors import UsageError
@@ -22,11 +23,145 @@ from fugu.core.writing import write_whole
 from fugu.store.run import Run
 from fugu.track.curves import Curve, draw_curves, read_curve
 from fugu.track.text import number
-from fugu.training.auto.members import DEFAULTS, Candidate
 
 FILE = "auto.json"
 SECTIONS = ("algo", "env_kwargs", "train", "vec", "policy")  # of auto.toml
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
+
+DEFAULTS = "defaults"  # the name of the first member, which changes nothing
+ENTROPY = 0.01  # bonus of a member that explores, where the settings have none
+USUAL_RATE = 3e-4  # the learning rate that the adaptation to the KL divergence starts from
+ADAPTIVE: Tree = {
+    "learning_rate": USUAL_RATE,
+    "schedule": "constant",
+    "desired_kl": 0.02,
+    "final_desired_kl": 0.001,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A member of a search: settings of `train` that differ from those given, and why.
+
+    Its name is short and unique, such as "gamma-down".
+    """
+
+    name: str
+    changes: Mapping[str, Any]
+    reason: str
+
+    def apply(self, cfg: Config) -> Config:
+        """Return settings with this member's changes."""
+        return replace(cfg, train=replace(cfg.train, **self.changes))
+
+    def describe(self) -> str:
+        """Return the changes as one line.
+
+        >>> Candidate("gamma-down", {"gamma": 0.95}, "").describe()
+        'gamma=0.95'
+        """
+        return ", ".join(f"{name.rstrip('_')}={value}" for name, value in self.changes.items())
+
+
+def make_members(train: PPOConfig) -> list[Candidate]:
+    """Return the members of the first rung, eight at most; the first one changes nothing.
+
+    >>> [member.name for member in make_members(PPOConfig(desired_kl=0.02, learning_rate=3e-4))]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['defaults', 'rate-up', 'rate-down', 'entropy-up', 'gamma-down', 'gamma-up', 'epochs-down',
+     'gamma-up-entropy-up']
+    """
+    shorter, longer = _discounts(train.gamma)
+    entropy = {"entropy_coefficient": _round(3.0 * train.entropy_coefficient) or ENTROPY}
+    found = [
+        Candidate(DEFAULTS, {}, "the settings as they are without --auto"),
+        Candidate("rate-up", _rates(train, 1), "larger policy updates may learn faster"),
+        Candidate("rate-down", _rates(train, -1), "smaller policy updates may be more stable"),
+        Candidate("entropy-up", entropy, "an entropy bonus keeps the policy exploring"),
+        Candidate("gamma-down", shorter, "a shorter horizon has less noise, if rewards come soon"),
+    ]
+    if longer:
+        found.append(Candidate("gamma-up", longer, "a longer horizon sees rewards that come late"))
+    found.append(_reuse(train))
+    if train.desired_kl is None or not 0.3 < train.learning_rate / USUAL_RATE < 3.0:
+        reason = "a learning rate that adapts to the KL divergence corrects a wrong one"
+        found.append(Candidate("rate-adaptive", ADAPTIVE, reason))
+    elif longer:
+        reason = "tasks with late rewards need both"
+        found.append(Candidate("gamma-up-entropy-up", {**longer, **entropy}, reason))
+    return found
+
+
+def make_curious_members(train: PPOConfig) -> list[Candidate]:
+    """Return the members for a task whose rewards do not vary: random network distillation."""
+    if train.intrinsic == "rnd":
+        return []
+    curious = {"intrinsic": "rnd"}
+    found = [Candidate("rnd", curious, "no return varied: reward new observations")]
+    if longer := _discounts(train.gamma)[1]:
+        reason = "no return varied: reward new observations, over a longer horizon"
+        found.append(Candidate("rnd-gamma-up", {**curious, **longer}, reason))
+    return found
+
+
+def check_searchable(cfg: Config, ranks: int) -> None:
+    """Raise UsageError for settings that a search cannot vary or compare."""
+    if cfg.algo != "ppo":
+        raise UsageError(
+            f"auto: expected algo 'ppo'; got {cfg.algo!r}. The search varies PPO's settings and "
+            "ranks by return. Leave out --auto, or use fugu sweep."
+        )
+    if cfg.league.enabled:
+        raise UsageError(
+            "auto: the return of a league depends on its opponents, so it cannot rank settings. "
+            "Leave out --auto."
+        )
+    if ranks > 1:
+        raise UsageError(f"auto: expected one process; got {ranks}. Leave out --nproc.")
+    if cfg.run.record_data is not None:
+        raise UsageError(
+            "auto: run.record_data would mix the episodes of all members. Record a run of the "
+            "chosen settings instead: fugu train ENV --config RUN/auto.toml"
+        )
+
+
+def _rates(train: PPOConfig, sign: int) -> Tree:
+    """Return a larger (1) or smaller (-1) policy update."""
+    if train.desired_kl is None:
+        return {"learning_rate": _round(train.learning_rate * 3.0**sign)}
+    found = {"desired_kl": _round(train.desired_kl * 2.0**sign)}
+    if train.final_desired_kl is not None:
+        found["final_desired_kl"] = _round(train.final_desired_kl * 2.0**sign)
+    return found
+
+
+def _discounts(gamma: float) -> tuple[Tree, Tree]:
+    """Return discounts with a fifth and with five times the effective horizon 1 / (1 - gamma)."""
+    if gamma >= 1.0:
+        return {"gamma": 0.99}, {}
+    left = 1.0 - gamma
+    return {"gamma": _round(max(0.0, 1.0 - 5.0 * left))}, {"gamma": _round(1.0 - left / 5.0)}
+
+
+def _reuse(train: PPOConfig) -> Candidate:
+    """Return a member that uses each batch half as often, or twice where it is used once."""
+    ratio, fewer = train.replay_ratio, "fewer epochs overfit a batch less"
+    more = "more epochs learn more from a batch"
+    if ratio is None and train.epochs > 1:
+        return Candidate("epochs-down", {"epochs": train.epochs // 2}, fewer)
+    if ratio is None:
+        return Candidate("epochs-up", {"epochs": 2 * train.epochs}, more)
+    if ratio > 1:
+        return Candidate("epochs-down", {"replay_ratio": _round(ratio / 2.0)}, fewer)
+    return Candidate("epochs-up", {"replay_ratio": 2 * ratio}, more)
+
+
+def _round(value: float) -> float:
+    """Return a value without the noise of its last binary digits."""
+    return float(f"{value:.6g}")
+
+
+# ------------------------------------------------------------------ the record
 
 
 @dataclass(frozen=True)
@@ -48,12 +183,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class SearchRecord:
-    """What is known of a search so far.
+    """What is known of a search so far: all that resuming it needs.
 
     Attributes:
         config: All settings of the defaults, as JSON has them.
-        members: All candidates so far.
-        rungs: The comparisons so far.
         winner: The name of the member that was chosen; None before.
         why: Why it was chosen.
         init_from: The run whose policies all members started from, if any.
@@ -78,10 +211,6 @@ class SearchRecord:
             latest |= rung.trained
         return sum(latest.values())
 
-    def with_rung(self, rung: Rung) -> SearchRecord:
-        """Return the record with one more comparison."""
-        return replace(self, rungs=(*self.rungs, rung))
-
     def write(self, run: Run) -> None:
         """Write the record into a run folder, whole or not at all."""
         write_whole(run.folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
@@ -105,15 +234,7 @@ def read_record(run: Run) -> SearchRecord | None:
         record = SearchRecord(members=members, rungs=rungs, **tree)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: it is not the record of a search: {error!r}.") from None
-    _check_names(path, record)
-    return record
-
-
-def _check_names(path: Path, record: SearchRecord) -> None:
-    """Raise UsageError unless members are named as `make_members` names them.
-
-    Their names are those of folders, which a search also deletes.
-    """
+    # Names of members are those of folders, which a search also deletes.
     known = [member.name for member in record.members]
     used = [name for rung in record.rungs for name in rung.kept]
     used += [] if record.winner is None else [record.winner]
@@ -123,6 +244,7 @@ def _check_names(path: Path, record: SearchRecord) -> None:
     for name in used:
         if name not in known:
             raise UsageError(f"{path}: expected one of {known}; got {name!r:.80}. Restore it.")
+    return record
 
 
 def base_settings(run: Run) -> Tree:
@@ -180,22 +302,14 @@ def describe_choice(record: SearchRecord) -> str:
 
 def write_settings(record: SearchRecord, cfg: Config, path: Path) -> None:
     """Write the chosen settings as TOML for `fugu train ENV --config`."""
-    tree = plain_tree(cfg)
-    lines = [f"# {line}\n" for line in (describe_choice(record), _reason(record))]
-    usable = {name: _without_none(tree[name]) for name in SECTIONS}
-    write_whole(path, "".join(lines) + "\n" + dump_toml(usable))
-
-
-def _reason(record: SearchRecord) -> str:
     assert record.winner is not None
-    return f"{record.winner}: {record.member(record.winner).reason}."
-
-
-def _without_none(tree: Tree) -> Tree:
-    """Return a section with the word that settings have for None, which TOML lacks."""
-    if not isinstance(tree, dict):
-        return tree
-    return {key: "none" if value is None else value for key, value in tree.items()}
+    reason = f"{record.winner}: {record.member(record.winner).reason}."
+    tree: Tree = {name: value for name, value in plain_tree(cfg).items() if name in SECTIONS}
+    for name, section in tree.items():
+        if isinstance(section, dict):  # TOML lacks None, for which settings have a word
+            tree[name] = {k: "none" if value is None else value for k, value in section.items()}
+    head = f"# {describe_choice(record)}\n# {reason}\n\n"
+    write_whole(path, head + dump_toml({name: tree[name] for name in SECTIONS}))
 
 
 def write_curves(record: SearchRecord, folder: Path, path: Path) -> None:

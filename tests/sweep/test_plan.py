@@ -15,8 +15,7 @@ from fugu import native
 from fugu.core.config import from_flags
 from fugu.core.errors import UsageError
 from fugu.core.toml import dump_toml
-from fugu.sweep.plan import SweepPlan, choose_ranges
-from fugu.sweep.ranges import Range, nest, read_range, read_tables
+from fugu.sweep.plan import Range, SweepPlan, choose_ranges, nest, read_range, read_tables
 from fugu.training.config import env_ranges, resolve_config
 
 RANGES = [

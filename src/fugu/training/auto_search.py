@@ -7,45 +7,36 @@ to the end: what is chosen has beaten them after the same number of steps.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fugu.algos.settings import Config, read_config
-from fugu.core.config import Tree, plain_tree
+from fugu.core.config import Tree, merge, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
 from fugu.core.writing import tells_full_disk
 from fugu.envs.untrusted import UntrustedError
 from fugu.store.checkpoint import read_state
 from fugu.store.run import SIGNATURE, Run
-from fugu.training.auto.members import (
+from fugu.track.sinks import read_metrics
+from fugu.training.auto_record import (
     DEFAULTS,
-    Candidate,
-    check_searchable,
-    make_curious_members,
-    make_members,
-    member_config,
-)
-from fugu.training.auto.ranking import (
-    ReturnEstimate,
-    is_better,
-    lead_of_estimates,
-    lead_of_pairs,
-    rank,
-    recent_return,
-    returns_vary,
-    trained_steps,
-)
-from fugu.training.auto.record import (
     Rung,
     SearchRecord,
     base_settings,
+    check_searchable,
+    make_curious_members,
+    make_members,
     members_folder,
     read_record,
     show_progress,
@@ -54,10 +45,10 @@ from fugu.training.auto.record import (
 )
 from fugu.training.auto_resume import newest_alike
 from fugu.training.callbacks import AnyCallback
+from fugu.training.distributed import AGENTS
 from fugu.training.evaluate import COPIES, engine_of, load_policies, play
 from fugu.training.inputs import Result, RunInputs
-from fugu.training.sharding import AGENTS
-from fugu.training.trainer import DivergedError, Progress, Trainer, find_device
+from fugu.training.trainer import DivergedError, Progress, RecentMean, Trainer, find_device
 from fugu.vector import make
 
 RUNGS = ((8, 4), (4, 2), (2, 2), (1, 2))  # each: the share 1/n of the steps, members kept after it
@@ -73,22 +64,19 @@ OWN_FILES = ("run.json", "status.json", "config.json", SIGNATURE)
 TrainMember: TypeAlias = Callable[[Config, Run | None, tuple[AnyCallback, ...], str | None], Result]
 
 
-@dataclass(frozen=True)
-class Interruption:
-    """A search that was stopped before it chose, by these signals or by a callback."""
+class SearchStoppedError(Exception):
+    """A search was stopped before it chose, by these signals or by a callback."""
 
-    signals: tuple[int, ...]
+    def __init__(self, signals: tuple[int, ...]) -> None:
+        super().__init__(signals)
+        self.signals = signals
 
 
 class Search:
     """Chooses settings for a run among a few members; see the module.
 
-    Args:
-        run: The folder of the whole search, and of the winner in the end.
-        record: What is known so far.
-        inputs: The callables of the run.
-        train_member: Trains one member.
-        report: Called with the record after every rung and at the end.
+    The run is the folder of the whole search, and of the winner in the end. `report` is called with
+    the record after every rung and at the end.
     """
 
     def __init__(
@@ -103,31 +91,33 @@ class Search:
         self._train_member, self._report = train_member, report
         self._cfg = read_config(record.config)
 
-    def run(self) -> SearchRecord | Interruption:
-        """Train, compare and choose; the record says what was chosen and why."""
+    def run(self) -> None:
+        """Train, compare and choose; raise SearchStoppedError if the search is stopped before."""
         if self._record.winner is not None:
-            return self._record
+            return
         self._record.write(self._run)
         self._run.mark("running")
-        for number in range(len(self._record.rungs), len(RUNGS)):
-            if interruption := self._climb(number):
-                self._run.mark("stopped")
-                return interruption
+        try:
+            for number in range(len(self._record.rungs), len(RUNGS)):
+                self._climb(number)
+        except SearchStoppedError:
+            self._run.mark("stopped")
+            raise
         winner, why = self._choose(self._record.rungs[-1].kept)
         self._record = replace(self._record, winner=winner, why=why)
         self._promote()
         self._report(self._record)
-        return self._record
 
     # ------------------------------------------------------------------ rungs
 
-    def _climb(self, number: int) -> Interruption | None:
+    def _climb(self, number: int) -> None:
         """Train all members that are left to the next rung and keep the better ones."""
         part, keep = RUNGS[number]
         steps = self._cfg.train.total_steps // part
-        alive = self._alive()
-        if interruption := self._train(alive, steps):
-            return interruption
+        alive = [member.name for member in self._record.members]
+        if self._record.rungs:
+            alive = list(self._record.rungs[-1].kept)
+        self._train(alive, steps)
         sparse = number == 0 and not returns_vary(self._member(name).metrics_path for name in alive)
         if sparse:
             known = {member.name for member in self._record.members}
@@ -136,23 +126,19 @@ class Search:
             members = (*self._record.members, *added)
             self._record = replace(self._record, members=members)
             alive += [member.name for member in added]
-            if interruption := self._train(alive, steps):
-                return interruption
-        returns = {name: self._return(name, steps) for name in alive}
+            self._train(alive, steps)
+        estimates = {name: self._estimate(name, steps) for name in alive}
+        returns = {name: found.mean if found else None for name, found in estimates.items()}
         trained = {name: trained_steps(self._member(name).metrics_path) for name in alive}
         rung = Rung(steps, trained, returns, self._keep(returns, keep))
-        self._record = self._record.with_rung(rung)
+        self._record = replace(self._record, rungs=(*self._record.rungs, rung))
         self._record.write(self._run)
-        self._drop_checkpoints(rung.kept)
+        for member in self._record.members:
+            if member.name not in rung.kept:
+                shutil.rmtree(self._member(member.name).checkpoints_folder, ignore_errors=True)
         self._report(self._record)
-        return None
 
-    def _alive(self) -> list[str]:
-        if self._record.rungs:
-            return list(self._record.rungs[-1].kept)
-        return [member.name for member in self._record.members]
-
-    def _train(self, names: Sequence[str], steps: int) -> Interruption | None:
+    def _train(self, names: Sequence[str], steps: int) -> None:
         """Train members one after the other until each has so many steps."""
         for name in names:
             run = self._member(name)
@@ -161,7 +147,9 @@ class Search:
                 continue
             if newest is None:  # killed before its first checkpoint
                 shutil.rmtree(run.folder, ignore_errors=True)
-            cfg = self._config(self._record.member(name))
+            own = {"folder": str(members_folder(self._run)), "name": name}
+            base = read_config(merge(self._record.config, {"run": own}))
+            cfg = self._record.member(name).apply(base)
             try:
                 result = self._train_member(
                     cfg, run if newest else None, (_stop_at(steps),), self._record.init_from
@@ -169,8 +157,7 @@ class Search:
             except DivergedError:
                 continue  # the session has marked it as failed
             if result.signals or result.steps < steps:
-                return Interruption(result.signals)
-        return None
+                raise SearchStoppedError(result.signals)
 
     def _keep(self, returns: dict[str, float | None], count: int) -> tuple[str, ...]:
         """Return the members to keep, best first; the defaults are among them unless they fail."""
@@ -184,10 +171,6 @@ class Search:
         others = [name for name in ranked if name != DEFAULTS]
         kept = {*others[: count - (DEFAULTS in ranked)], DEFAULTS}
         return tuple(name for name in ranked if name in kept)
-
-    def _return(self, name: str, steps: int) -> float | None:
-        found = self._estimate(name, steps)
-        return None if found is None else found.mean
 
     def _estimate(self, name: str, steps: int) -> ReturnEstimate | None:
         return recent_return(self._member(name).metrics_path, steps)
@@ -249,19 +232,8 @@ class Search:
         self._run.mark("finished")
         shutil.rmtree(member.checkpoints_folder, ignore_errors=True)
 
-    # ------------------------------------------------------------------ members
-
     def _member(self, name: str) -> Run:
         return Run(members_folder(self._run) / name)
-
-    def _config(self, member: Candidate) -> Config:
-        own = {"folder": str(members_folder(self._run)), "name": member.name}
-        return member_config(self._record.config, member, own)
-
-    def _drop_checkpoints(self, kept: Sequence[str]) -> None:
-        for member in self._record.members:
-            if member.name not in kept:
-                shutil.rmtree(self._member(member.name).checkpoints_folder, ignore_errors=True)
 
 
 def _stop_at(steps: int) -> AnyCallback:
@@ -275,12 +247,12 @@ def _stop_at(steps: int) -> AnyCallback:
 
 
 def new_record(cfg: Config, inputs: RunInputs, init_from: str | None = None) -> SearchRecord:
-    """Return the record of a search that has not begun.
-
-    Raises:
-        UsageError: The first rung would have too few updates to compare members by.
-    """
-    batch, updates = _steps_per_update(cfg, inputs), RUNGS[0][0] * UPDATES
+    """Return the record of a search that has not begun, if its first rung has enough updates."""
+    env, updates = inputs.env_of(cfg.env), RUNGS[0][0] * UPDATES
+    with make(env, 1, backend="serial", **cfg.env_options) as one:
+        agents = one.num_agents
+    copies = cfg.vec.num_envs or max(1, AGENTS // agents)
+    batch = (cfg.train.rows or copies * agents) * cfg.train.horizon
     if cfg.train.total_steps < updates * batch:
         raise UsageError(
             f"auto: expected train.total_steps of {updates * batch:,} or more, {updates} updates "
@@ -289,28 +261,21 @@ def new_record(cfg: Config, inputs: RunInputs, init_from: str | None = None) -> 
     return SearchRecord(plain_tree(cfg), tuple(make_members(cfg.train)), init_from=init_from)
 
 
-def _steps_per_update(cfg: Config, inputs: RunInputs) -> int:
-    env = inputs.env_of(cfg.env)
-    with make(env, 1, backend="serial", **cfg.env_options) as one:
-        agents = one.num_agents
-    copies = cfg.vec.num_envs or max(1, AGENTS // agents)
-    steps: int = (cfg.train.rows or copies * agents) * cfg.train.horizon
-    return steps
-
-
 def train_auto(
     cfg: Config,
     inputs: RunInputs,
     train_member: TrainMember,
-    *,
-    keep: bool = True,
-    show: bool = True,
-    auto_resume: bool = False,
-    init_from: str | Path | None = None,
+    keep: bool,
+    show: bool,
+    auto_resume: bool,
+    init_from: str | Path | None,
 ) -> Result:
     """Search for settings and train with them; see `fugu.train` for the arguments."""
     check_searchable(cfg, inputs.ranks.size)
-    with _folder(cfg.run.folder, keep) as folder:
+    with ExitStack() as stack:
+        folder = cfg.run.folder
+        if not keep:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fugu-auto-")))
         cfg = replace(cfg, run=replace(cfg.run, folder=folder))
         found = newest_alike(cfg, base_settings) if auto_resume and keep else None
         record = None if found is None else read_record(found)
@@ -350,26 +315,119 @@ def _search(
     began = time.perf_counter()
     report = show_progress if show else lambda record: None
     with tells_full_disk(lambda: f"Free some space, then: fugu resume {run.folder}"):
-        found = Search(run, record, inputs, train_member, report).run()
+        try:
+            Search(run, record, inputs, train_member, report).run()
+        except SearchStoppedError as found:
+            seconds = time.perf_counter() - began
+            return Result(run, [], 0, seconds, None, "stopped", found.signals)
     seconds = time.perf_counter() - began
-    if isinstance(found, Interruption):
-        return Result(run, [], 0, seconds, None, "stopped", found.signals)
     cfg, policies = load_policies(run, None, inputs)
     newest = run.latest()
     assert newest is not None
     state = read_state(newest)
-    episodes = sum(count for count, _ in state["recent"])
-    score = sum(total for _, total in state["recent"]) / episodes if episodes else None
-    device = find_device(cfg.device)
+    score, device = RecentMean(state["recent"]).mean, find_device(cfg.device)
     on_device = [policy.to(device) for policy in policies]
     return Result(run, on_device, int(state["steps"]), seconds, score, "finished")
 
 
-@contextmanager
-def _folder(root: Path, keep: bool) -> Iterator[Path]:
-    """Yield the folder of runs; a temporary one if the run is not kept."""
-    if keep:
-        yield root
-        return
-    with tempfile.TemporaryDirectory(prefix="fugu-auto-") as folder:
-        yield Path(folder)
+# ------------------------------------------------------------------ comparisons
+
+
+@dataclass(frozen=True)
+class ReturnEstimate:
+    """The mean return of some episodes, and the standard error of that mean."""
+
+    mean: float
+    error: float
+    episodes: int
+
+
+def recent_return(metrics: Path, steps: int) -> ReturnEstimate | None:
+    """Return the mean return of the training episodes that ended in the second half of `steps`.
+
+    The standard error is that of the means of single updates. None if no episode has ended.
+    """
+    updates = list(_episodes(metrics, steps))
+    late = [update for update in updates if update[0] > steps / 2] or updates[-1:]
+    if not late:
+        return None
+    _, means, counts = zip(*late, strict=True)
+    mean = float(np.average(means, weights=counts))
+    return ReturnEstimate(mean, _standard_error(means), int(sum(counts)))
+
+
+def _standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """Return the standard error of the mean of values; 0 of a single one."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def returns_vary(metrics: Iterable[Path]) -> bool:
+    """Return whether any two updates of these runs have different mean returns.
+
+    True too if no episode has ended: then nothing is known of the rewards.
+    """
+    found = {round(mean, 9) for path in metrics for _, mean, _ in _episodes(path)}
+    return len(found) != 1
+
+
+def trained_steps(metrics: Path) -> int:
+    """Return the environment steps that a run has trained for."""
+    return max((int(entry["step"] or 0) for entry in read_metrics(metrics)), default=0)
+
+
+def _episodes(metrics: Path, steps: float = math.inf) -> Iterable[tuple[float, float, float]]:
+    """Yield the step, mean return and number of episodes of updates, to the one at `steps`."""
+    for entry in read_metrics(metrics):
+        step, mean, count = (entry.get(name) for name in ("step", "episode_return", "episodes"))
+        if mean is not None and count:
+            yield float(step or 0), float(mean), float(count)
+        if (step or 0) >= steps:
+            return
+
+
+def rank(scores: Mapping[str, float | None], first: Sequence[str] = ()) -> list[str]:
+    """Return names by score, highest first; those without a score or with NaN are last.
+
+    Ties keep their order, but names in `first` come first among equals.
+
+    >>> rank({"defaults": 1.0, "a": 2.0, "b": None, "c": 2.0, "rnd": 1.0}, first=["rnd"])
+    ['a', 'c', 'rnd', 'defaults', 'b']
+    """
+
+    def key(name: str) -> tuple[float, bool]:
+        score = scores[name]
+        unknown = score is None or math.isnan(score)
+        return math.inf if unknown or score is None else -score, name not in first
+
+    return sorted(scores, key=key)
+
+
+def lead_of_pairs(challenger: Sequence[float], reference: Sequence[float]) -> ReturnEstimate:
+    """Return by how much a challenger's returns exceed those of a reference on the same episodes.
+
+    >>> lead_of_pairs([2.0, 4.0], [1.0, 3.0])
+    ReturnEstimate(mean=1.0, error=0.0, episodes=2)
+    """
+    leads = np.subtract(challenger, reference)
+    return ReturnEstimate(float(leads.mean()), _standard_error(leads), len(leads))
+
+
+def lead_of_estimates(
+    challenger: ReturnEstimate | None, reference: ReturnEstimate | None
+) -> ReturnEstimate:
+    """Return by how much one estimate exceeds another; nothing beats a member without episodes."""
+    if challenger is None or reference is None:
+        lead = 0.0 if challenger is None else math.inf
+        return ReturnEstimate(lead, 0.0, 0)
+    error = math.hypot(challenger.error, reference.error)
+    episodes = min(challenger.episodes, reference.episodes)
+    return ReturnEstimate(challenger.mean - reference.mean, error, episodes)
+
+
+def is_better(lead: ReturnEstimate) -> bool:
+    """Return whether a lead is more than its standard error; anything less is a tie.
+
+    >>> is_better(ReturnEstimate(1.0, 0.5, 10)), is_better(ReturnEstimate(0.0, 0.0, 10))
+    (True, False)
+    """
+    return lead.mean > lead.error

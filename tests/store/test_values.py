@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu.core.errors import UsageError
-from fugu.store.schema import parse, plain
+from fugu.store.values import parse, plain
 
 
 @dataclass(frozen=True)

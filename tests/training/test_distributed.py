@@ -13,8 +13,8 @@ from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
 from fugu.core.ranks import Ranks
 from fugu.core.seeding import derive
+from fugu.training.distributed import count_copies, share_of
 from fugu.training.inputs import RunInputs
-from fugu.training.sharding import count_copies, share_of
 
 
 def ranks_of(size: int, rank: int = 0) -> Ranks:

@@ -14,8 +14,7 @@ from league_toys import Caller, Marks, make_batch
 from fugu.algos.settings import LeagueConfig
 from fugu.core.errors import UsageError
 from fugu.league.players import PolicyPlayer
-from fugu.league.pool import Pool, act_for
-from fugu.league.seats import LEARNER, NOBODY, Seats
+from fugu.league.pool import LEARNER, NOBODY, Pool, Seats, act_for
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 from fugu.vector import make
@@ -53,7 +52,7 @@ def test_agents_are_played_by_their_holders(agents: int, leaves: float, batch_si
             actions = np.full_like(rows.actions, -1)
             holders = pool.seats.of_group(0, after)
             fresh = np.repeat(over, agents)
-            pool.act(0, group.agent_ids, rows, holders, fresh, actions)
+            act_for(pool.players, 0, group.agent_ids, rows, holders, fresh, actions)
             for action, holder in zip(actions[:, 0], holders, strict=True):
                 assert action == calls.get(holder, -1)
             seen |= set(holders.tolist())

@@ -1,1 +1,0 @@
-"""Automatic choice of training settings: successive halving over a few members in one process."""
