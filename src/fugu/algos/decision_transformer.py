@@ -19,14 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fugu.algos.algorithm import (
-    Algorithm,
-    Metrics,
-    PolicyFactory,
-    RunContext,
-    State,
-    Tensors,
-)
+from fugu.algos.algorithm import Algorithm, Metrics, PolicyFactory, RunContext, State, Tensors
 from fugu.algos.building import WEIGHT_STREAM
 from fugu.algos.checkpointing import load_network, load_rng, save_network, save_rng
 from fugu.algos.optimisers import make_optimiser, set_learning_rate
@@ -262,10 +255,7 @@ class OfflineDecisionTransformer(Algorithm):
         data.check(group)
         percentile = 100.0 if cfg.percentile is None else cfg.percentile
         sampler = SequenceSampler(
-            data,
-            self._policy_cfg.window,
-            percentile=percentile,
-            delayed=self._policy_cfg.delayed,
+            data, self._policy_cfg.window, percentile=percentile, delayed=self._policy_cfg.delayed
         )
         precision = self._policy_cfg.precision
         policy_cfg = replace(

@@ -25,12 +25,7 @@ from torch import Tensor, nn
 from fugu.core.config import from_tree
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.core.files import parse_json, read_lines
-from fugu.core.intervals import (
-    CheckedConfig,
-    Interval,
-    NonNegativeFloat,
-    PositiveInt,
-)
+from fugu.core.intervals import CheckedConfig, Interval, NonNegativeFloat, PositiveInt
 from fugu.core.seeding import derive
 from fugu.data.episodes import Episode
 from fugu.envs.contract import AgentGroup

@@ -107,12 +107,7 @@ class Episodes:
     # ------------------------------------------------------------------ writing
 
     def earn(
-        self,
-        agents: Ids,
-        rewards: Floats,
-        terminations: Flags,
-        truncations: Flags,
-        live: Flags,
+        self, agents: Ids, rewards: Floats, terminations: Flags, truncations: Flags, live: Flags
     ) -> None:
         """What reached these agents now; it belongs to their last actions.
 

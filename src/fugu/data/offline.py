@@ -31,9 +31,7 @@ from fugu.store import values
 FORMAT = 1  # of the folder
 METADATA, EPISODES = "metadata.json", "episodes.npy"
 COMMIT_BYTES = 32 * 2**20  # that are kept in memory before they are written
-EPISODE = np.dtype(
-    [("start", "<i8"), ("length", "<i8"), ("return", "<f8"), ("checksum", "<u4")],
-)
+EPISODE = np.dtype([("start", "<i8"), ("length", "<i8"), ("return", "<f8"), ("checksum", "<u4")])
 ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 

@@ -8,6 +8,7 @@ it. So a sequence may run over the ends of episodes, and its flags say where the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,40 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fugu.core.errors import UsageError
-from fugu.envs.contract import AgentGroup
+from fugu.envs.contract import AgentGroup, Buffers
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class ReplayShape:
-    """How much a replay holds.
-
-    Attributes:
-        agents: Whose steps.
-        steps: Of each agent.
-        length: Of a sequence, without the step before it.
-        num_samples: Numbers of a sampled action.
-        deter: Numbers of the recurrent part of a latent state.
-        stoch: Categories of the other.
-    """
-
-    agents: int
-    steps: int
-    length: int
-    num_samples: int
-    deter: int
-    stoch: int
-
-    def __post_init__(self) -> None:
-        if self.steps <= self.length:
-            raise UsageError(
-                f"replay: given {self.steps} steps for each of {self.agents} agents; allowed: "
-                f"more than {self.length}, a sequence's. Raise train.replay-size, or lower "
-                "vec.num-envs."
-            )
 
 
 @dataclass(frozen=True)
@@ -61,13 +33,13 @@ class Sequences:
         observations: In the layout's dtype.
         samples: Of the actions that followed each observation.
         masks: Which choices were allowed for them.
-        rewards: That came with each observation.
+        rewards: Received with each observation.
         first: Whether an episode begins with it.
-        last: Whether one ends with it.
-        terminal: Whether that end is the environment's own.
+        last: Whether an episode ends with it.
+        terminal: Whether the environment itself ended the episode.
         deter: Of the latent state at time 0, `[batch, deter]`.
-        stoch: Categories of the same, `[batch, stoch]`.
-        places: Where the sequences stand, `[time, batch]`; `refresh` takes them.
+        stoch: Categories of the latent state at time 0, `[batch, stoch]`.
+        places: Indices of the steps in the replay, `[time, batch]`, for `refresh`.
     """
 
     observations: Tensor
@@ -85,63 +57,127 @@ class Sequences:
 class Replay:
     """A ring of steps for each agent; sequences start at every step of every agent alike.
 
-    Observations keep their flat dtype, latent states are stored in two bytes a number and one a
-    category. Memory is claimed as it is filled.
+    Rewards that reach an agent between its actions belong to its next step. Observations keep
+    their flat dtype; latent states take two bytes a number and one a category. Memory is claimed
+    as it is filled. `pending` is what is known of the next step of every agent.
+
+    Args:
+        group: Whose steps are stored.
+        agents: Agents of all copies.
+        steps: Steps of each agent.
+        length: Steps of a sequence, without the step before it.
+        num_samples: Size of a sampled action.
+        deter: Size of the recurrent part of a latent state.
+        stoch: Categories of the other part.
+        online: Return every new sequence once before any is drawn.
     """
 
-    def __init__(self, group: AgentGroup, shape: ReplayShape, *, online: bool = True) -> None:
-        self.shape, self._online = shape, online
-        layout, places = group.observation_layout, (shape.agents, shape.steps)
+    def __init__(
+        self,
+        group: AgentGroup,
+        *,
+        agents: int,
+        steps: int,
+        length: int,
+        num_samples: int,
+        deter: int,
+        stoch: int,
+        online: bool = True,
+    ) -> None:
+        if steps <= length:
+            raise UsageError(
+                f"replay: given {steps} steps for each of {agents} agents; allowed: more than "
+                f"{length}, a sequence's. Raise train.replay-size, or lower vec.num-envs."
+            )
+        self.agents, self.steps, self.length, self._online = agents, steps, length, online
+        layout, places = group.observation_layout, (agents, steps)
         self._arrays: dict[str, NDArray[Any]] = {
             "observations": np.zeros((*places, layout.size), layout.dtype),
-            "samples": np.zeros((*places, shape.num_samples), np.float32),
+            "samples": np.zeros((*places, num_samples), np.float32),
             "masks": np.zeros((*places, group.mask_width), np.bool_),
             "rewards": np.zeros(places, np.float32),
             "first": np.zeros(places, np.bool_),
             "last": np.zeros(places, np.bool_),
             "terminal": np.zeros(places, np.bool_),
-            "deter": np.zeros((*places, shape.deter), np.float16),
-            "stoch": np.zeros((*places, shape.stoch), np.uint8),
+            "deter": np.zeros((*places, deter), np.float16),
+            "stoch": np.zeros((*places, stoch), np.uint8),
         }
-        rows = shape.agents * shape.steps
+        rows = agents * steps
         self._flat = {k: v.reshape(rows, *v.shape[2:]) for k, v in self._arrays.items()}
-        self._written = np.zeros(shape.agents, np.int64)  # steps of each agent, ever
-        self._fresh: deque[tuple[int, int]] = deque()  # an agent, and a step of it
+        self._written = np.zeros(agents, np.int64)  # steps of each agent, ever
+        self._fresh: deque[tuple[int, int]] = deque()  # agents and first steps of new sequences
+        self.pending: dict[str, NDArray[Any]] = {
+            "rewards": np.zeros(agents, np.float32),  # since the last action
+            "waiting": np.zeros(agents, np.bool_),  # for what follows the last action
+            "first": np.ones(agents, np.bool_),  # whether an episode begins next
+        }
 
     def __len__(self) -> int:
-        """Steps that it holds."""
-        return int(np.minimum(self._written, self.shape.steps).sum())
+        """Return the number of steps that it holds."""
+        return int(np.minimum(self._written, self.steps).sum())
 
     @property
     def starts(self) -> int:
-        """Places where a sequence can start."""
+        """Number of steps at which a sequence can start."""
         return int(self._starts().sum())
 
+    def record_reward(self, agents: Ids, rows: Buffers) -> Flags:
+        """Record what followed the last actions of agents; return whose episodes ended, or broke.
+
+        The last observation of an episode is a step too.
+        """
+        rewards, waiting, first = self.pending.values()
+        acted = waiting[agents]
+        rewards[agents] += np.where(acted & rows.valid, rows.rewards, 0.0)
+        ended: Flags = rows.terminations | rows.truncations | ~rows.valid
+        if ended.any():
+            over = ended & acted & rows.valid
+            self.add(
+                agents[over],
+                observations=rows.final[over],
+                rewards=rewards[agents[over]],
+                last=True,
+                terminal=rows.terminations[over],
+            )
+            self.end(agents[acted & ~rows.valid])
+            gone = agents[ended]
+            rewards[gone], waiting[gone], first[gone] = 0.0, False, True
+        return ended
+
+    def record_step(
+        self, agents: Ids, observations: NDArray[Any], samples: Floats, masks: Flags, **latents: Any
+    ) -> None:
+        """Record what agents see and do, with their latent states `deter` and `stoch`."""
+        rewards, waiting, first = self.pending.values()
+        values = {"observations": observations, "samples": samples, "masks": masks, **latents}
+        self.add(agents, rewards=rewards[agents], first=first[agents], **values)
+        rewards[agents], waiting[agents], first[agents] = 0.0, True, False
+
     def add(self, agents: Ids, **values: Any) -> None:
-        """One step of each of these agents; what is not given is zero."""
+        """Add one step of each of these agents; values that are not given are zero."""
         if not len(agents):
             return
         written = self._written[agents]
-        rows = agents * self.shape.steps + written % self.shape.steps
+        rows = agents * self.steps + written % self.steps
         for name, array in self._flat.items():
             array[rows] = values.get(name, 0)
         self._written[agents] += 1
         if self._online:
-            whole = (written > 0) & (written % self.shape.length == 0)
-            for agent, step in zip(agents[whole], written[whole] - self.shape.length, strict=True):
+            whole = (written > 0) & (written % self.length == 0)
+            for agent, step in zip(agents[whole], written[whole] - self.length, strict=True):
                 self._fresh.append((int(agent), int(step)))
 
     def end(self, agents: Ids) -> None:
-        """The steps added last were the last of their episodes, though nobody saw what followed."""
+        """Make the steps added last the last of their episodes, whose end nobody saw."""
         agents = agents[self._written[agents] > 0]
-        rows = agents * self.shape.steps + (self._written[agents] - 1) % self.shape.steps
+        rows = agents * self.steps + (self._written[agents] - 1) % self.steps
         self._flat["last"][rows] = True
 
     def sample(self, batch: int, random: np.random.Generator, device: torch.device) -> Sequences:
-        """Sequences: those that are new first, then any, each start as probable as every other."""
+        """Return sequences: new ones first, then others drawn uniformly from all starts."""
         agents, steps = self._choose(batch, random)
-        times = np.arange(self.shape.length + 1)[:, None] + steps  # [time, batch]
-        places = agents * self.shape.steps + times % self.shape.steps
+        times = np.arange(self.length + 1)[:, None] + steps  # [time, batch]
+        places = agents * self.steps + times % self.steps
         found = {}
         for name, array in self._flat.items():
             rows = places[0] if name in ("deter", "stoch") else places
@@ -150,20 +186,20 @@ class Replay:
         return Sequences(**found, places=places)
 
     def refresh(self, places: Ids, deter: Tensor, stoch: Tensor) -> None:
-        """Latent states that were found anew, of categories `[time, batch, stoch]`."""
+        """Replace latent states; categories are `[time, batch, stoch]`."""
         self._flat["deter"][places] = deter.detach().to(torch.float16).cpu().numpy()
         self._flat["stoch"][places] = stoch.to(torch.uint8).cpu().numpy()
 
     def _choose(self, batch: int, random: np.random.Generator) -> tuple[Ids, Ids]:
-        """Agents, and the first step of a sequence of each, counted from its first ever."""
+        """Return agents, and the first step of a sequence of each, counted from its first ever."""
         starts = self._starts()
         total = int(starts.sum())
         if not total:
             raise UsageError(
-                f"replay: given {len(self)} steps; allowed: a sequence of {self.shape.length} "
+                f"replay: given {len(self)} steps; allowed: a sequence of {self.length} "
                 "steps and one before it, of one agent at least."
             )
-        oldest = np.maximum(self._written - self.shape.steps, 0)
+        oldest = np.maximum(self._written - self.steps, 0)
         fresh: list[tuple[int, int]] = []
         while self._fresh and len(fresh) < batch:
             agent, step = self._fresh.popleft()
@@ -179,22 +215,22 @@ class Replay:
         return np.concatenate([new[:, 0], agents]), np.concatenate([new[:, 1], steps])
 
     def _starts(self) -> Ids:
-        held = np.minimum(self._written, self.shape.steps)
-        found: Ids = np.maximum(held - self.shape.length, 0)
+        held = np.minimum(self._written, self.steps)
+        found: Ids = np.maximum(held - self.length, 0)
         return found
 
     # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """All that was written, as arrays."""
-        filled = int(min(self._written.max(initial=0), self.shape.steps))
+        """Return all that was written, as arrays."""
+        filled = int(min(self._written.max(initial=0), self.steps))
         return {
             **{name: array[:, :filled] for name, array in self._arrays.items()},
             "written": self._written,
             "fresh": np.array(self._fresh, np.int64).reshape(-1, 2),
         }
 
-    def load_state_dict(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go back to a `state_dict`."""
         for name, array in self._arrays.items():
             given = state[name]

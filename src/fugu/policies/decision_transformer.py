@@ -18,10 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fugu.core.errors import UsageError
-from fugu.core.intervals import (
-    FractionBelowOne,
-    PositiveInt,
-)
+from fugu.core.intervals import FractionBelowOne, PositiveInt
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.core import Core

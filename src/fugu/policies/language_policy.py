@@ -21,12 +21,7 @@ from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.core import Core
 from fugu.policies.distribution import FORBIDDEN, ActionDistribution
-from fugu.policies.language_model import (
-    LanguageModel,
-    add_lora,
-    import_extra,
-    take_language_model,
-)
+from fugu.policies.language_model import LanguageModel, add_lora, import_extra, take_language_model
 from fugu.policies.policy import Policy
 from fugu.policies.tokens import TokenEncoder, last_sequences, lengths
 

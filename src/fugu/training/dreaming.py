@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fugu.algos.dreamer.agent import DreamerAgent
-from fugu.algos.dreamer.decoder import Part
+from fugu.algos.dreamer.networks import Part
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive
 from fugu.policies.policy import Policy
@@ -85,13 +85,13 @@ def dream(
     seen, samples = _play(list(policies), vec, stretches, context + steps, greedy, seed)
     device = next(agent.parameters()).device
     random = torch.Generator(device).manual_seed(derive(seed, DREAMS) >> 1)
-    found = agent.world.open_loop(
+    predictions, truths = agent.world.open_loop(
         torch.from_numpy(seen).to(device), torch.from_numpy(samples).to(device), context, random
     )
     return Dream(
         agent.world.decoder.parts,
-        [truth.cpu().numpy() for truth in found.truths],
-        [prediction.cpu().numpy() for prediction in found.predictions],
+        [truth.cpu().numpy() for truth in truths],
+        [prediction.cpu().numpy() for prediction in predictions],
         context,
     )
 
