@@ -17,9 +17,8 @@ from gymnasium import spaces
 
 import fugu.data.offline as offline
 from fugu.core.errors import UsageError
-from fugu.data.columns import DatasetError
-from fugu.data.offline import Dataset, DatasetWriter, Episode
-from fugu.data.recording import EpisodeStatisticser, Recorder, record_episodes
+from fugu.data.offline import Dataset, DatasetError, DatasetWriter, Episode
+from fugu.data.recording import GroupRecorder, Recorder, record_episodes
 from fugu.data.sequences import SequenceSampler, best_episodes, returns_to_go
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.spaces import Layout
@@ -281,10 +280,10 @@ def test_rewards_belong_to_the_last_action_and_broken_episodes_are_left_out(
     group = group_of(spaces.Box(0, 9, (1,)), spaces.Discrete(9))
     agents = np.array([0])
     with DatasetWriter(tmp_path, group) as writer:
-        recorder = EpisodeStatisticser(writer, 1)
+        recorder = GroupRecorder(writer, 1)
 
         def note(action: int, **columns: Any) -> None:
-            recorder.note(agents, rows_of(group, **columns), np.array([[action]]))
+            recorder.record(agents, rows_of(group, **columns), np.array([[action]]))
 
         note(3, observations=1)
         note(0, rewards=1.0, live=False)  # another's turn

@@ -182,7 +182,7 @@ def test_a_fault_does_not_mix_teams(monkeypatch: pytest.MonkeyPatch) -> None:
         offer(self, team)
 
     def look(trainer: Any, progress: Any) -> None:
-        faults.append(trainer.algorithm.collector.mended)
+        faults.append(trainer.algorithm.collector.restarts)
 
     monkeypatch.setattr(GRPOLearner, "offer", noted)
     monkeypatch.setattr(

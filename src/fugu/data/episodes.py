@@ -253,10 +253,10 @@ class Episodes:
         self.given_up = int(state["count"])
         self._ended = {}
         for (team, number, place), episode in zip(
-            state["keys"].tolist(), unpack(_part(state, "ended")), strict=True
+            state["keys"].tolist(), unpack(with_prefix(state, "ended.")), strict=True
         ):
             self._ended.setdefault((team, number), {})[place] = episode
-        complete = unpack(_part(state, "complete"))
+        complete = unpack(with_prefix(state, "complete."))
         size = self.shape.team_size
         self._complete = [complete[i : i + size] for i in range(0, len(complete), size)]
 
@@ -281,9 +281,9 @@ def unpack(packed: Mapping[str, NDArray[Any]]) -> list[Episode]:
     return [Episode(*(part.copy() for part in parts)) for parts in zip(*columns, strict=True)]
 
 
-def _part(state: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    prefix = f"{name}."
-    return {key[len(prefix) :]: state[key] for key in state if key.startswith(prefix)}
+def with_prefix(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the entries whose names have a prefix, without it."""
+    return {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
 
 
 def began_alike(team: Iterable[Episode]) -> bool:
