@@ -16,10 +16,10 @@ import pytest
 from gymnasium import spaces
 
 import fugu.data.offline as offline
+from fugu.algos.decision_transformer import SequenceSampler, best_episodes, returns_to_go
 from fugu.core.errors import UsageError
 from fugu.data.offline import Dataset, DatasetError, DatasetWriter, Episode
 from fugu.data.recording import GroupRecorder, Recorder, record_episodes
-from fugu.data.sequences import SequenceSampler, best_episodes, returns_to_go
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.spaces import Layout
 from fugu.vector import make

@@ -1,4 +1,4 @@
-"""Whole episodes in memory, written step by step and given out by teams that are compared."""
+"""Whole episodes in memory, recorded step by step and returned in groups to be compared."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fugu.envs.contract import AgentGroup
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-FIRST_CAPACITY = 64  # steps of an open episode that there is room for at first
+FIRST_CAPACITY = 64  # steps of an open episode
 
 
 @dataclass(frozen=True)
 class Episode:
-    """All that one agent saw and did from a beginning to an end.
+    """All that one agent saw and did from a reset to an end.
 
     Attributes:
         observations: `[steps, size]`, in the layout's dtype.
         samples: Of the actions, `[steps, numbers]`.
         masks: Which choices were allowed, `[steps, choices]`.
-        log_probabilities: Of the samples, when they were drawn. `[steps]`
-        rewards: Beside the actions that earned them. `[steps]`
+        log_probabilities: Of the samples, when they were drawn, `[steps]`.
+        rewards: Beside the actions that they followed, `[steps]`.
     """
 
     observations: NDArray[Any]
@@ -38,12 +38,12 @@ class Episode:
 
     @property
     def length(self) -> int:
-        """Its steps."""
+        """Return the number of steps."""
         return len(self.rewards)
 
     @property
     def total(self) -> float:
-        """The sum of its rewards."""
+        """Return the sum of rewards."""
         return float(self.rewards.sum(dtype=np.float64))
 
 
@@ -52,13 +52,13 @@ FIELDS = ("observations", "samples", "masks", "log_probabilities", "rewards")
 
 @dataclass(frozen=True)
 class EpisodeShape:
-    """How much a store holds.
+    """The size of a buffer of episodes.
 
     Attributes:
-        agents: Whose episodes they are.
-        team_size: Copies of an environment that begin each episode alike.
-        num_samples: Numbers of a sampled action.
-        ahead: Episodes that a copy may be ahead of its team's slowest.
+        agents: Agents of all copies.
+        team_size: Copies of an environment that begin each episode alike: a group.
+        num_samples: Size of a sampled action.
+        ahead: Episodes that a copy may be ahead of the slowest of its group.
         longest: Steps after which an episode counts as endless.
     """
 
@@ -70,18 +70,18 @@ class EpisodeShape:
 
 
 class Episodes:
-    """The open episode of every agent, and the ended ones until their team is complete.
+    """The open episode of every agent, and ended ones until their group is complete.
 
-    Copies of an environment that begin alike are a team: their episodes of the same number are
-    compared, and are given by `take` as soon as the slowest copy has ended its own. What runs
-    ahead waits. A copy that begins an episode more than `ahead` numbers before the slowest one
-    gives up that number for the whole team, which bounds the memory; since that is decided before
-    the episode is played, what is left is no choice by its content.
+    Copies of an environment that begin alike are a group: their episodes of the same number are
+    compared, and `take` returns them as soon as the slowest copy has ended its own. If a copy
+    begins an episode more than `ahead` numbers before the slowest one, the whole group gives up
+    that number, which bounds the memory; since that is decided before the episode is played, the
+    episodes that are left are not selected by their content.
 
-    Agents of one environment are counted each on its own, so each is to act in every episode.
+    Agents of one environment are counted separately, so each is to act in every episode.
 
     Attributes:
-        given_up: Numbers that teams gave up so far.
+        given_up: How many numbers groups gave up so far.
     """
 
     def __init__(self, group: AgentGroup, shape: EpisodeShape) -> None:
@@ -109,10 +109,10 @@ class Episodes:
     def earn(
         self, agents: Ids, rewards: Floats, terminations: Flags, truncations: Flags, live: Flags
     ) -> None:
-        """What reached these agents now; it belongs to their last actions.
+        """Record what followed these agents' last actions.
 
         Agents that have not acted since their last end are passed over. One that is not to act
-        next, and whose episode goes on, waits for more.
+        next, and whose episode continues, waits for more.
         """
         waiting = self._waiting[agents]
         ended = (terminations | truncations) & waiting
@@ -130,7 +130,7 @@ class Episodes:
         samples: Floats,
         log_probabilities: Floats,
     ) -> None:
-        """What agents see and do now."""
+        """Record what agents see and do."""
         times = self._length[agents]
         if times.size and times.max() >= self._capacity:
             self._grow()
@@ -143,7 +143,7 @@ class Episodes:
         self._waiting[agents] = True
 
     def forget(self, agents: Ids) -> None:
-        """All that is not complete of these agents' teams, whose episodes are numbered anew."""
+        """Drop all incomplete episodes of these agents' groups, and restart their numbers."""
         teams = set(self._team[agents].tolist())
         whole = np.isin(self._team, list(teams))
         self._length[whole], self._number[whole], self._waiting[whole] = 0, 0, False
@@ -153,13 +153,13 @@ class Episodes:
     # ------------------------------------------------------------------ reading
 
     def take(self) -> list[list[Episode]]:
-        """The episodes of teams that are complete, since the last time."""
+        """Return the groups that were completed since the last call."""
         found, self._complete = self._complete, []
         return found
 
     @property
     def kept(self) -> int:
-        """Ended episodes that wait for their team."""
+        """Return the number of ended episodes that wait for their group."""
         return sum(map(len, self._ended.values()))
 
     # ------------------------------------------------------------------ episodes
@@ -219,12 +219,8 @@ class Episodes:
     # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything that is open or waits, as arrays."""
-        keys = [
-            (team, number, place)
-            for (team, number), ended in self._ended.items()
-            for place in ended
-        ]
+        """Return everything that is open or waits, as arrays."""
+        keys = [(*key, place) for key, ended in self._ended.items() for place in ended]
         waiting = [self._ended[team, number][place] for team, number, place in keys]
         complete = [episode for team in self._complete for episode in team]
         return {
@@ -262,7 +258,7 @@ class Episodes:
 
 
 def pack(episodes: Sequence[Episode], group: AgentGroup) -> dict[str, NDArray[Any]]:
-    """Episodes one after another in one array for each field, and their lengths."""
+    """Concatenate episodes into one array for each field, with their lengths."""
     layout = group.observation_layout
     packed: dict[str, NDArray[Any]] = {"lengths": np.array([e.length for e in episodes], np.int64)}
     for name in FIELDS:
@@ -275,7 +271,7 @@ def pack(episodes: Sequence[Episode], group: AgentGroup) -> dict[str, NDArray[An
 
 
 def unpack(packed: Mapping[str, NDArray[Any]]) -> list[Episode]:
-    """What `pack` was given."""
+    """Undo `pack`."""
     ends = np.cumsum(packed["lengths"])[:-1]
     columns = [np.split(packed[name], ends) for name in FIELDS] if len(packed["lengths"]) else []
     return [Episode(*(part.copy() for part in parts)) for parts in zip(*columns, strict=True)]
@@ -287,6 +283,6 @@ def with_prefix(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def began_alike(team: Iterable[Episode]) -> bool:
-    """Whether episodes have the same first observation."""
+    """Return whether episodes have the same first observation."""
     first, *others = [episode.observations[0] for episode in team]
     return all(np.array_equal(first, other) for other in others)
