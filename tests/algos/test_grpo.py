@@ -369,7 +369,7 @@ def test_states_go_back_exactly() -> None:
     one.offer(three[0])
     one.offer(three[2])  # two teams wait when the state is saved
     other.policy.load_state_dict(one.policy.state_dict())
-    other.optimiser.load_state_dict(copy.deepcopy(one.optimiser.state_dict()))
+    other.optimizer.load_state_dict(copy.deepcopy(one.optimizer.state_dict()))
     other.load_state_dict({k: torch.as_tensor(v).clone() for k, v in one.state_dict().items()})
     other._random.bit_generator.state = one._random.bit_generator.state
     for learner in (one, other):

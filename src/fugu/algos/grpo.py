@@ -65,8 +65,8 @@ from fugu.data.episodes import (
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.policy import Policy, frozen_copy
 from fugu.policies.unpack import torch_dtype
+from fugu.rollout.actor import EpisodeActor
 from fugu.rollout.collector import Collector, ViewBatch
-from fugu.rollout.episode_actor import EpisodeActor
 from fugu.rollout.observation_views import Recall
 from fugu.vector import Batch, Vector
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
+from fugu.data.segments import Rewarded
 from fugu.envs.contract import AgentGroup
 
 Ids = NDArray[np.int64]
@@ -84,6 +85,8 @@ class Episodes:
         given_up: How many numbers groups gave up so far.
     """
 
+    bootstraps: ClassVar[bool] = False
+
     def __init__(self, group: AgentGroup, shape: EpisodeShape) -> None:
         if shape.agents % (group.num_agents * shape.team_size):
             raise UsageError(
@@ -106,31 +109,45 @@ class Episodes:
 
     # ------------------------------------------------------------------ writing
 
-    def earn(
-        self, agents: Ids, rewards: Floats, terminations: Flags, truncations: Flags, live: Flags
-    ) -> None:
-        """Record what followed these agents' last actions.
+    def record_reward(
+        self,
+        agents: Ids,
+        rewards: Floats,
+        terminations: Flags,
+        truncations: Flags,
+        valid: Flags,
+        live: Flags,
+        costs: Floats | None = None,
+    ) -> Rewarded:
+        """Record what reached these agents now; it belongs to their last actions.
 
         Agents that have not acted since their last end are passed over. One that is not to act
-        next, and whose episode continues, waits for more.
+        next, and whose episode continues, waits for more. `forget` episodes that a fault broke.
         """
-        waiting = self._waiting[agents]
-        ended = (terminations | truncations) & waiting
-        acted = agents[waiting]
-        self._open["rewards"][acted, self._length[acted] - 1] += rewards[waiting]
-        self._waiting[acted] = ~(live | ended)[waiting]
+        acted = self._waiting[agents]
+        ended = (terminations | truncations) & acted
+        mine, times = agents[acted], self._length[agents[acted]] - 1
+        sums = np.zeros(len(agents), np.float32)
+        self._open["rewards"][mine, times] += rewards[acted]
+        sums[acted] = self._open["rewards"][mine, times]
+        self._waiting[mine] = ~(live | ended)[acted]
         for agent in agents[ended].tolist():
             self._end(agent)
+        return Rewarded(acted, acted & (live | ended), sums)
 
-    def add(
+    def bootstrap(self, agents: Ids, final_values: Floats) -> None:
+        """Nothing: whole episodes need no values."""
+
+    def record_step(
         self,
         agents: Ids,
         observations: NDArray[Any],
         masks: Flags,
         samples: Floats,
         log_probabilities: Floats,
+        *_: Any,
     ) -> None:
-        """Record what agents see and do."""
+        """Record what agents see and do now; values and states are not kept."""
         times = self._length[agents]
         if times.size and times.max() >= self._capacity:
             self._grow()
@@ -156,6 +173,11 @@ class Episodes:
         """Return the groups that were completed since the last call."""
         found, self._complete = self._complete, []
         return found
+
+    @property
+    def full(self) -> bool:
+        """Whether a team is complete."""
+        return bool(self._complete)
 
     @property
     def kept(self) -> int:

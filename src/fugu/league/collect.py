@@ -12,7 +12,8 @@ from fugu.envs.contract import Buffers
 from fugu.league.players import Ids, take
 from fugu.league.pool import Pool
 from fugu.league.seats import LEARNER, SAME, Matches
-from fugu.rollout.collector import Acts, Collector, EpisodeStatistics
+from fugu.rollout.actor import Acts
+from fugu.rollout.collector import Collector, EpisodeStatistics
 from fugu.vector import Batch, Vector
 
 

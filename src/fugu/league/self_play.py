@@ -22,7 +22,7 @@ from fugu.league.players import SNAPSHOTS, Player, PolicyPlayer, find_source, lo
 from fugu.league.pool import Pool
 from fugu.league.seats import LEARNER
 from fugu.policies.policy import Policy
-from fugu.rollout.collector import Acts
+from fugu.rollout.actor import Acts
 from fugu.store.checkpoint import load_checkpoint, save_checkpoint
 from fugu.store.run import Run
 from fugu.vector import Vector

@@ -238,33 +238,31 @@ class NativeLearner:
     def collect(
         self,
         pool: _native.Pool,
-        pages: _native.Pages,
-        first_row: int,
+        tables: Tables,
         begin: int,
-        steps: int,
-        waiting: bool,
+        first_segment: int,
+        next_segment: int,
         states: Floats,
         choices: Sequence[int],
         dims: int,
-        chance: tuple[Floats, Floats],
+        random: tuple[Floats, Floats],
         parts: list[ActionPart],
         episodes: NDArray[np.float64],
     ) -> None:
-        """Take all copies of a pool through many steps, and write down what comes of it.
+        """Step all copies of a pool until the open segments are full, and begin the next ones.
 
         Args:
             pool: Of copies whose agents all act in every step; all of them the caller's.
-            pages: Where to write.
-            first_row: Of the first agent; the others' follow.
-            begin: The time of the first step.
-            steps: Of each agent.
-            waiting: Whether agents wait for what their last actions earned.
-            states: What agents remember, `[agents, state]`; written.
+            tables: Where to write.
+            begin: Steps of the open segments.
+            first_segment: Of the first agent; the others' follow.
+            next_segment: The same, of the segments that come next.
+            states: Recurrent states, `[agents, state]`; written.
             choices: Of each discrete head.
             dims: Continuous ones.
-            chance: Uniform and normal numbers, `[steps, agents, heads]` and `[..., dims]`.
+            random: Uniform and normal numbers, `[actions, agents, heads]` and `[..., dims]`.
             parts: Of an action.
-            episodes: Sums over those that end, but for the last step's; added to.
+            episodes: Sums over those that end; added to.
 
         Raises:
             FloatingPointError: If the policy gave what is no finite number.
@@ -272,15 +270,14 @@ class NativeLearner:
         """
         hindrance = self._core.collect(
             pool.core(),
-            pages,
-            first_row,
+            self.pages(tables),
             begin,
-            steps,
-            waiting,
+            first_segment,
+            next_segment,
             states,
             np.asarray(choices, np.int64),
             dims,
-            *chance,
+            *random,
             parts,
             episodes,
             self.threads,
