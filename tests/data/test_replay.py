@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from fugu.core.errors import UsageError
-from fugu.data.replay import Replay, Sequences
+from fugu.data.replay import Replay, ReplayShape, Sequences
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout
 
@@ -21,8 +21,7 @@ GROUP = AgentGroup(
 
 
 def make_replay(agents: int = 2, steps: int = 12, length: int = 4, online: bool = False) -> Replay:
-    size = {"agents": agents, "steps": steps, "length": length}
-    return Replay(GROUP, **size, num_samples=1, deter=3, stoch=2, online=online)
+    return Replay(GROUP, ReplayShape(agents, steps, length, 1, 3, 2), online=online)
 
 
 def write(replay: Replay, agent: int, numbers: range) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,11 +18,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fugu.core.errors import UsageError
+from fugu.data.segments import Rewarded
 from fugu.envs.contract import AgentGroup, Buffers
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ReplayShape:
+    """The size of a replay."""
+
+    agents: int
+    steps: int  # of each agent
+    length: int  # of a sequence, without the step before it
+    num_samples: int  # numbers of a sampled action
+    deter: int  # numbers of the recurrent part of a latent state
+    stoch: int  # categories of the other part
 
 
 @dataclass(frozen=True)
@@ -60,94 +73,100 @@ class Replay:
     Rewards that reach an agent between its actions belong to its next step. Observations keep
     their flat dtype; latent states take two bytes a number and one a category. Memory is claimed
     as it is filled. `pending` is what is known of the next step of every agent.
-
-    Args:
-        group: Whose steps are stored.
-        agents: Agents of all copies.
-        steps: Steps of each agent.
-        length: Steps of a sequence, without the step before it.
-        num_samples: Size of a sampled action.
-        deter: Size of the recurrent part of a latent state.
-        stoch: Categories of the other part.
-        online: Return every new sequence once before any is drawn.
     """
 
-    def __init__(
-        self,
-        group: AgentGroup,
-        *,
-        agents: int,
-        steps: int,
-        length: int,
-        num_samples: int,
-        deter: int,
-        stoch: int,
-        online: bool = True,
-    ) -> None:
-        if steps <= length:
+    bootstraps: ClassVar[bool] = False
+
+    def __init__(self, group: AgentGroup, shape: ReplayShape, *, online: bool = True) -> None:
+        if shape.steps <= shape.length:
             raise UsageError(
-                f"replay: given {steps} steps for each of {agents} agents; allowed: more than "
-                f"{length}, a sequence's. Raise train.replay-size, or lower vec.num-envs."
+                f"replay: given {shape.steps} steps for each of {shape.agents} agents; allowed: "
+                f"more than {shape.length}, a sequence's. Raise train.replay-size, or lower "
+                "vec.num-envs."
             )
-        self.agents, self.steps, self.length, self._online = agents, steps, length, online
-        layout, places = group.observation_layout, (agents, steps)
+        self.shape, self._online = shape, online
+        layout, places = group.observation_layout, (shape.agents, shape.steps)
         self._arrays: dict[str, NDArray[Any]] = {
             "observations": np.zeros((*places, layout.size), layout.dtype),
-            "samples": np.zeros((*places, num_samples), np.float32),
+            "samples": np.zeros((*places, shape.num_samples), np.float32),
             "masks": np.zeros((*places, group.mask_width), np.bool_),
             "rewards": np.zeros(places, np.float32),
             "first": np.zeros(places, np.bool_),
             "last": np.zeros(places, np.bool_),
             "terminal": np.zeros(places, np.bool_),
-            "deter": np.zeros((*places, deter), np.float16),
-            "stoch": np.zeros((*places, stoch), np.uint8),
+            "deter": np.zeros((*places, shape.deter), np.float16),
+            "stoch": np.zeros((*places, shape.stoch), np.uint8),
         }
-        rows = agents * steps
+        rows = shape.agents * shape.steps
         self._flat = {k: v.reshape(rows, *v.shape[2:]) for k, v in self._arrays.items()}
-        self._written = np.zeros(agents, np.int64)  # steps of each agent, ever
+        self._written = np.zeros(shape.agents, np.int64)  # steps of each agent, ever
         self._fresh: deque[tuple[int, int]] = deque()  # agents and first steps of new sequences
         self.pending: dict[str, NDArray[Any]] = {
-            "rewards": np.zeros(agents, np.float32),  # since the last action
-            "waiting": np.zeros(agents, np.bool_),  # for what follows the last action
-            "first": np.ones(agents, np.bool_),  # whether an episode begins next
+            "rewards": np.zeros(shape.agents, np.float32),  # since the last action
+            "waiting": np.zeros(shape.agents, np.bool_),  # for what follows the last action
+            "first": np.ones(shape.agents, np.bool_),  # whether an episode begins next
         }
 
     def __len__(self) -> int:
         """Return the number of steps that it holds."""
-        return int(np.minimum(self._written, self.steps).sum())
+        return int(np.minimum(self._written, self.shape.steps).sum())
+
+    @property
+    def full(self) -> bool:
+        """Whether a sequence can start anywhere."""
+        return bool(self.starts)
 
     @property
     def starts(self) -> int:
         """Number of steps at which a sequence can start."""
         return int(self._starts().sum())
 
-    def record_reward(self, agents: Ids, rows: Buffers) -> Flags:
-        """Record what followed the last actions of agents; return whose episodes ended, or broke.
+    def record_reward(
+        self,
+        agents: Ids,
+        rewards: Floats,
+        terminations: Flags,
+        truncations: Flags,
+        valid: Flags,
+        live: Flags,
+        costs: Floats | None = None,
+    ) -> Rewarded:
+        """Record what reached these agents now; it belongs to the steps that follow."""
+        acted = self.pending["waiting"][agents]
+        self.pending["rewards"][agents] += np.where(acted & valid, rewards, 0.0)
+        complete = acted & (live | terminations | truncations | ~valid)
+        return Rewarded(acted, complete, self.pending["rewards"][agents])
 
-        The last observation of an episode is a step too.
-        """
-        rewards, waiting, first = self.pending.values()
-        acted = waiting[agents]
-        rewards[agents] += np.where(acted & rows.valid, rows.rewards, 0.0)
-        ended: Flags = rows.terminations | rows.truncations | ~rows.valid
-        if ended.any():
-            over = ended & acted & rows.valid
-            self.add(
-                agents[over],
-                observations=rows.final[over],
-                rewards=rewards[agents[over]],
-                last=True,
-                terminal=rows.terminations[over],
-            )
-            self.end(agents[acted & ~rows.valid])
-            gone = agents[ended]
-            rewards[gone], waiting[gone], first[gone] = 0.0, False, True
-        return ended
+    def bootstrap(self, agents: Ids, final_values: Floats) -> None:
+        """Do nothing: the last observations of episodes are steps."""
+
+    def record_ends(self, agents: Ids, rows: Buffers, acted: Flags) -> None:
+        """Record the last observations of episodes, of agents that had `acted`."""
+        ended = rows.terminations | rows.truncations | ~rows.valid
+        if not ended.any():
+            return
+        over, rewards = ended & acted & rows.valid, self.pending["rewards"]
+        self.add(
+            agents[over],
+            observations=rows.final[over],
+            rewards=rewards[agents[over]],
+            last=True,
+            terminal=rows.terminations[over],
+        )
+        self.end(agents[acted & ~rows.valid])
+        gone = agents[ended]
+        rewards[gone], self.pending["waiting"][gone], self.pending["first"][gone] = 0.0, False, True
 
     def record_step(
-        self, agents: Ids, observations: NDArray[Any], samples: Floats, masks: Flags, **latents: Any
+        self,
+        agents: Ids,
+        observations: NDArray[Any],
+        masks: Flags,
+        samples: Floats,
+        *_: Any,
+        **latents: Any,
     ) -> None:
-        """Record what agents see and do, with their latent states `deter` and `stoch`."""
+        """Record what agents see and do now, with their latent states `deter` and `stoch`."""
         rewards, waiting, first = self.pending.values()
         values = {"observations": observations, "samples": samples, "masks": masks, **latents}
         self.add(agents, rewards=rewards[agents], first=first[agents], **values)
@@ -158,26 +177,26 @@ class Replay:
         if not len(agents):
             return
         written = self._written[agents]
-        rows = agents * self.steps + written % self.steps
+        rows = agents * self.shape.steps + written % self.shape.steps
         for name, array in self._flat.items():
             array[rows] = values.get(name, 0)
         self._written[agents] += 1
         if self._online:
-            whole = (written > 0) & (written % self.length == 0)
-            for agent, step in zip(agents[whole], written[whole] - self.length, strict=True):
+            whole = (written > 0) & (written % self.shape.length == 0)
+            for agent, step in zip(agents[whole], written[whole] - self.shape.length, strict=True):
                 self._fresh.append((int(agent), int(step)))
 
     def end(self, agents: Ids) -> None:
         """Make the steps added last the last of their episodes, whose end nobody saw."""
         agents = agents[self._written[agents] > 0]
-        rows = agents * self.steps + (self._written[agents] - 1) % self.steps
+        rows = agents * self.shape.steps + (self._written[agents] - 1) % self.shape.steps
         self._flat["last"][rows] = True
 
     def sample(self, batch: int, random: np.random.Generator, device: torch.device) -> Sequences:
         """Return sequences: new ones first, then others drawn uniformly from all starts."""
         agents, steps = self._choose(batch, random)
-        times = np.arange(self.length + 1)[:, None] + steps  # [time, batch]
-        places = agents * self.steps + times % self.steps
+        times = np.arange(self.shape.length + 1)[:, None] + steps  # [time, batch]
+        places = agents * self.shape.steps + times % self.shape.steps
         found = {}
         for name, array in self._flat.items():
             rows = places[0] if name in ("deter", "stoch") else places
@@ -196,10 +215,10 @@ class Replay:
         total = int(starts.sum())
         if not total:
             raise UsageError(
-                f"replay: given {len(self)} steps; allowed: a sequence of {self.length} "
+                f"replay: given {len(self)} steps; allowed: a sequence of {self.shape.length} "
                 "steps and one before it, of one agent at least."
             )
-        oldest = np.maximum(self._written - self.steps, 0)
+        oldest = np.maximum(self._written - self.shape.steps, 0)
         fresh: list[tuple[int, int]] = []
         while self._fresh and len(fresh) < batch:
             agent, step = self._fresh.popleft()
@@ -215,15 +234,15 @@ class Replay:
         return np.concatenate([new[:, 0], agents]), np.concatenate([new[:, 1], steps])
 
     def _starts(self) -> Ids:
-        held = np.minimum(self._written, self.steps)
-        found: Ids = np.maximum(held - self.length, 0)
+        held = np.minimum(self._written, self.shape.steps)
+        found: Ids = np.maximum(held - self.shape.length, 0)
         return found
 
     # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return all that was written, as arrays."""
-        filled = int(min(self._written.max(initial=0), self.steps))
+        filled = int(min(self._written.max(initial=0), self.shape.steps))
         return {
             **{name: array[:, :filled] for name, array in self._arrays.items()},
             "written": self._written,

@@ -212,11 +212,7 @@ class Actor(Generic[StoreT]):
         if self.returns is not None:  # agents that are dead, or have not begun, earned nothing
             now = slice(None) if complete.all() else complete
             self.returns.note(agents[now], rewards[now], ended[now], rows.valid[now])
-        cut = rows.truncations & rows.valid & acted
-        if self.store.bootstraps and cut.any():
-            final = torch.from_numpy(np.ascontiguousarray(rows.final[cut])).to(self._device)
-            _, last, _ = self.forward(final, self.states[agents[cut]])
-            self.store.bootstrap(agents[cut], last.float().cpu().numpy())
+        self._record_ends(agents, rows, acted)
         recurrent, index = self.policy.state_size > 0, torch.from_numpy(agents).to(self._device)
         if recurrent and ended.any():
             self.states[agents[ended]] = 0.0
@@ -229,35 +225,51 @@ class Actor(Generic[StoreT]):
         samples, log_probabilities = sampler.sample(
             params.float().cpu().numpy(), masks, self.random, live=live
         )
-        critics, states = values.float().cpu().numpy(), before.cpu().numpy()
-        if live is None:
-            if recurrent:
-                self.states[index] = after.float()
-            self.store.record_step(
-                agents,
-                rows.observations,
-                rows.action_masks,
-                samples,
-                log_probabilities,
-                critics,
-                states,
-                seen,
-            )
-        else:
-            acting = torch.from_numpy(live).to(self._device)
-            if recurrent:
-                self.states[index[acting]] = after[acting].float()
-            self.store.record_step(
-                agents[live],
-                rows.observations[live],
-                rows.action_masks[live],
-                samples[live],
-                log_probabilities[live],
-                critics[live],
-                states[live],
-                seen[acting],
-            )
+        after = self.policy.acted(after.float(), samples) if recurrent else after
+        part: Any = slice(None) if live is None else live
+        acting = part if live is None else torch.from_numpy(live).to(self._device)
+        if recurrent:
+            self.states[index[acting]] = after[acting]
+        self._record_steps(
+            agents[part],
+            rows.observations[part],
+            rows.action_masks[part],
+            samples[part],
+            log_probabilities[part],
+            values[acting],
+            before[acting],
+            after[acting],
+            seen[acting],
+        )
         return sampler.writer.write(samples)
+
+    def _record_ends(
+        self, agents: NDArray[np.int64], rows: Buffers, acted: NDArray[np.bool_]
+    ) -> None:
+        """Bootstrap the truncated episodes of agents that had acted."""
+        cut = rows.truncations & rows.valid & acted
+        if self.store.bootstraps and cut.any():
+            final = torch.from_numpy(np.ascontiguousarray(rows.final[cut])).to(self._device)
+            _, last, _ = self.forward(final, self.states[agents[cut]])
+            self.store.bootstrap(agents[cut], last.float().cpu().numpy())
+
+    def _record_steps(
+        self,
+        agents: NDArray[np.int64],
+        observations: NDArray[Any],
+        masks: NDArray[np.bool_],
+        samples: NDArray[np.float32],
+        log_probabilities: NDArray[np.float32],
+        values: torch.Tensor,
+        before: torch.Tensor,
+        after: torch.Tensor,
+        seen: torch.Tensor,
+    ) -> None:
+        """Record the steps of agents that act, with their states before and after."""
+        critics, states = values.float().cpu().numpy(), before.cpu().numpy()
+        self.store.record_step(
+            agents, observations, masks, samples, log_probabilities, critics, states, seen
+        )
 
 
 class EpisodeActor(Actor[Episodes]):

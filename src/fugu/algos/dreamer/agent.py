@@ -119,8 +119,7 @@ class WorldModel(nn.Module):
         actions = self.code(samples).roll(1, 0)  # what came before each observation
         first = torch.zeros(context, batch, dtype=torch.bool, device=observations.device)
         first[0] = True
-        start = torch.zeros(batch, rssm.num_features, device=observations.device)
-        deter, stoch = start[:, : rssm.deter], start[:, rssm.deter :]
+        deter, stoch = rssm.split(torch.zeros(batch, rssm.num_features, device=observations.device))
         tokens = self.encoder(observations[:context])
         seen = rssm.observe(tokens, actions[:context], first, deter, stoch, uniforms[:context])
         features = [*seen.features]
@@ -308,7 +307,7 @@ class DreamerAgent(Policy):
             allowed = self.world.allowed(now)
             masks += [] if allowed is None else [allowed]
             samples[time] = self.actor.draw(self.actor(now), allowed, random)
-            deter, stoch = now[:, : rssm.deter], now[:, rssm.deter :]
+            deter, stoch = rssm.split(now)
             action = rssm.embed_actions(self.world.code(samples[time]))
             deter = rssm.advance(deter, stoch, action)
             trail[time + 1, :, : rssm.deter] = deter

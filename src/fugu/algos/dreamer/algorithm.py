@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from fugu.algos.algorithm import Algorithm, Metrics, PolicyFactory, RunContext, State, Tensors
 from fugu.algos.checkpointing import (
@@ -27,21 +27,37 @@ from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig, Dreame
 from fugu.algos.optimisers import make_optimiser
 from fugu.algos.unused_settings import Unused
 from fugu.core.seeding import derive
-from fugu.data.replay import Replay
+from fugu.data.replay import Replay, ReplayShape
 from fugu.envs.contract import AgentGroup, Buffers
+from fugu.rollout.actor import Actor
 from fugu.rollout.collector import Collector
+from fugu.rollout.forwards import TorchForward
 
 ACTIONS, SEQUENCES, WEIGHTS, LATENTS = 1, 2, 3, 4  # branches of the seed tree
 
 
-class ReplayActor:
+class LatentForward(TorchForward):
+    """Computes the outputs of an agent that draws its latent states."""
+
+    def __init__(self, agent: DreamerAgent, random: torch.Generator) -> None:
+        super().__init__(agent)
+        self._agent, self._random = agent, random
+
+    def __call__(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return parameters of actions, no values, and the new states."""
+        params, after = self._agent.step(observations, state, self._random)
+        return params, params[:, :0], after
+
+
+class ReplayActor(Actor[Replay]):
     """Acts for one group's agents, and fills their replay.
 
     Attributes:
-        states: Recurrent states of the agents.
         fresh: Steps since the last update.
         owed: Gradient steps that the train ratio asked for and that were not taken yet, below 1.
     """
+
+    policy: DreamerAgent
 
     def __init__(
         self,
@@ -51,11 +67,9 @@ class ReplayActor:
         random: np.random.Generator,
         latent_random: torch.Generator,
     ) -> None:
-        self.agent, self.replay = agent, replay
-        self._cfg, self._random, self._latent_random = cfg, random, latent_random
-        self._device = latent_random.device
-        self.states = agent.initial_state(replay.agents, self._device)
-        self.fresh, self.owed = 0, 0.0
+        forward = LatentForward(agent, latent_random)
+        super().__init__(agent, replay, None, latent_random.device, random, forward)
+        self._cfg, self.fresh, self.owed = cfg, 0, 0.0
 
     @property
     def full(self) -> bool:
@@ -73,40 +87,33 @@ class ReplayActor:
         self.owed, self.fresh = self._debt - count, 0
         return count
 
-    def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
-        """Record what these agents received, and return their next actions."""
-        ended = agents[self.replay.record_reward(agents, rows)]
-        if len(ended):
-            self.states[torch.from_numpy(ended).to(self._device)] = 0.0
-        distribution, live = self.agent.distribution, rows.live
-        samples = np.zeros((len(agents), distribution.num_samples), np.float32)
-        if live.any():
-            part: Any = slice(None) if live.all() else live
-            masks = rows.action_masks[part]
-            samples[part] = self._act(agents[part], rows.observations[part], masks)
-        return distribution.to_rows(samples)
+    def _record_ends(
+        self, agents: NDArray[np.int64], rows: Buffers, acted: NDArray[np.bool_]
+    ) -> None:
+        self.store.record_ends(agents, rows, acted)
 
-    def _act(
-        self, agents: NDArray[np.int64], observations: NDArray[Any], masks: NDArray[np.bool_]
-    ) -> NDArray[np.float32]:
-        seen = torch.from_numpy(np.ascontiguousarray(observations)).to(self._device)
-        index = torch.from_numpy(agents).to(self._device)
-        params, after = self.agent.step(seen, self.states[index], self._latent_random)
-        unmasked = bool(masks.all())
-        samples, _ = self.agent.distribution.sample(
-            params.cpu(), None if unmasked else masks, self._random
-        )
-        if not unmasked:
-            self.agent.world.masked.fill_(True)
-        self.states[index] = self.agent.acted(after, samples)
-        rssm = self.agent.world.rssm
-        deter, stoch = after[:, : rssm.deter], after[:, rssm.deter : rssm.num_features]
-        latents = {"deter": deter.cpu().numpy(), "stoch": rssm.categories(stoch).cpu().numpy()}
-        self.replay.record_step(agents, observations, samples, masks, **latents)
-        enough = min(self._cfg.prefill, self.replay.steps * self.replay.agents)
-        if self.fresh or (len(self.replay) >= enough and self.replay.starts):
+    def _record_steps(
+        self,
+        agents: NDArray[np.int64],
+        observations: NDArray[Any],
+        masks: NDArray[np.bool_],
+        samples: NDArray[np.float32],
+        log_probabilities: NDArray[np.float32],
+        values: Tensor,
+        before: Tensor,
+        after: Tensor,
+        seen: Tensor,
+    ) -> None:
+        world, replay = self.policy.world, self.store
+        if not masks.all():
+            world.masked.fill_(True)
+        deter, stoch = world.rssm.split(after[:, : world.rssm.num_features])
+        latents = {"deter": deter, "stoch": world.rssm.categories(stoch)}
+        arrays = {name: latent.cpu().numpy() for name, latent in latents.items()}
+        replay.record_step(agents, observations, masks, samples, **arrays)
+        enough = min(self._cfg.prefill, replay.shape.steps * replay.shape.agents)
+        if self.fresh or (len(replay) >= enough and replay.full):
             self.fresh += len(agents)
-        return samples
 
 
 class Dreamer(Algorithm):
@@ -134,7 +141,7 @@ class Dreamer(Algorithm):
         self.learners: list[DreamerLearner] = []
         for group in vec.groups:
             self._add_group(group)
-        self.policies = [actor.agent for actor in self.actors]
+        self.policies = [actor.policy for actor in self.actors]
         self.collector: Collector = Collector(vec, self.actors)
         self.episodes = self.collector.episodes
 
@@ -149,16 +156,15 @@ class Dreamer(Algorithm):
         if train.compile:
             compile_agent(agent)
         agents = self.vec.num_envs * group.num_agents
-        replay = Replay(
-            group,
+        shape = ReplayShape(
             agents=agents,
             steps=train.replay_size // agents,
             length=train.batch_length,
             num_samples=agent.distribution.num_samples,
             deter=cfg.policy.deter,
             stoch=cfg.policy.stoch,
-            online=train.online,
         )
+        replay = Replay(group, shape, online=train.online)
         actor = ReplayActor(agent, replay, train, self._random[0], self._latent_random)
         self.actors.append(actor)
         optimizer = make_optimiser(agent, train.optimizer_config())
@@ -182,7 +188,7 @@ class Dreamer(Algorithm):
             if not actor.full:
                 continue
             found = self._learn(actor, learner, actor.settle(), rate)
-            found |= {"gradient_steps": float(learner.steps), "replay": float(len(actor.replay))}
+            found |= {"gradient_steps": float(learner.steps), "replay": float(len(actor.store))}
             prefix = "" if len(self.learners) == 1 else f"{group.name}/"
             losses |= {f"{prefix}{name}": value for name, value in found.items()}
         return losses
@@ -191,14 +197,14 @@ class Dreamer(Algorithm):
         self, actor: ReplayActor, learner: DreamerLearner, count: int, learning_rate: float
     ) -> dict[str, float]:
         """Take gradient steps and return the means of their metrics."""
-        rssm, train = actor.agent.world.rssm, self.cfg.train
+        rssm, train = actor.policy.world.rssm, self.cfg.train
         names: list[str] = []
         total = torch.zeros(1, device=self._device)
         for _ in range(count):
-            batch = actor.replay.sample(train.batch_size, self._random[1], self._device)
+            batch = actor.store.sample(train.batch_size, self._random[1], self._device)
             parts, latents = learner.step(batch, learning_rate, self._latent_random)
             stoch = rssm.categories(latents.stoch)
-            actor.replay.refresh(batch.places[1:], latents.deter, stoch)
+            actor.store.refresh(batch.places[1:], latents.deter, stoch)
             names, total = list(parts), total + torch.stack(list(parts.values()))
         return dict(zip(names, (total / count).tolist(), strict=True))
 
@@ -209,9 +215,9 @@ class Dreamer(Algorithm):
         tensors: Tensors = {"latents": {"random": self._latent_random.get_state()}}
         optimizers, counters = [], []
         for i, (actor, learner) in enumerate(zip(self.actors, self.learners, strict=True)):
-            optimizers.append(save_network(tensors, i, actor.agent, learner.optimizer))
-            tensors[f"replay_{i}"] = dict(actor.replay.state_dict())
-            tensors[f"actor_{i}"] = {"states": actor.states, **actor.replay.pending}
+            optimizers.append(save_network(tensors, i, actor.policy, learner.optimizer))
+            tensors[f"replay_{i}"] = dict(actor.store.state_dict())
+            tensors[f"actor_{i}"] = {"states": actor.states, **actor.store.pending}
             counters.append([learner.steps, actor.fresh, actor.owed])
         save_environments(tensors, self.collector)
         state = {
@@ -225,11 +231,11 @@ class Dreamer(Algorithm):
     def load_state_dict(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
         for i, (actor, learner) in enumerate(zip(self.actors, self.learners, strict=True)):
-            load_network(tensors, i, actor.agent, learner.optimizer, state["optimisers"][i])
-            actor.replay.load_state_dict(as_arrays(tensors[f"replay_{i}"]))
+            load_network(tensors, i, actor.policy, learner.optimizer, state["optimisers"][i])
+            actor.store.load_state_dict(as_arrays(tensors[f"replay_{i}"]))
             kept = tensors[f"actor_{i}"]
             actor.states = as_tensor(kept["states"]).clone().to(self._device)
-            for name, array in actor.replay.pending.items():
+            for name, array in actor.store.pending.items():
                 array[:] = as_array(kept[name])
             learner.steps, actor.fresh, actor.owed = state["counters"][i]
         self._latent_random.set_state(as_tensor(tensors["latents"]["random"]).cpu())

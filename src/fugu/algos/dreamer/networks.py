@@ -307,6 +307,10 @@ class Rssm(nn.Module):
         """Return random numbers for `draw`, `[*lead, 1, stoch]`."""
         return torch.rand(*lead, 1, self.stoch, generator=random, device=random.device)
 
+    def split(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Split latent states `[..., features]` into deter and stoch."""
+        return features[..., : self.deter], features[..., self.deter :]
+
     def categories(self, stoch: Tensor) -> Tensor:
         """Return the classes `[..., stoch]` of one-hot ones `[..., classes * stoch]`."""
         return self._shape(stoch).argmax(-2)
