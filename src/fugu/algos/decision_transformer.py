@@ -84,21 +84,13 @@ class DecisionTransformerConfig(LearningConfig):
 
 @dataclass(frozen=True)
 class DecisionSequences:
-    """Sequences of steps of episodes, `[batch, window, ...]`, padded on the left.
+    """Sequences of steps of episodes, `[batch, window, ...]`, padded on the left."""
 
-    Attributes:
-        observations: Rows of the layout.
-        actions: Rows of the action layout.
-        returns: Sums of rewards from each step on.
-        times: Steps since the episode began.
-        mask: False where there is only padding.
-    """
-
-    observations: NDArray[Any]
-    actions: NDArray[Any]
-    returns: NDArray[np.float32]
-    times: NDArray[np.int64]
-    mask: NDArray[np.bool_]
+    observations: NDArray[Any]  # rows of the layout
+    actions: NDArray[Any]  # rows of the action layout
+    returns: NDArray[np.float32]  # sums of rewards from each step on
+    times: NDArray[np.int64]  # steps since the episode began
+    mask: NDArray[np.bool_]  # false where there is only padding
 
 
 class SequenceSampler:

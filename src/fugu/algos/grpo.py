@@ -631,13 +631,8 @@ class GRPO(Algorithm):
         learner = GRPOLearner(
             policy, optimizer, cfg.train, self._random[1], group, model, self.ranks
         )
-        store = EpisodeShape(
-            agents,
-            cfg.vec.group_size,
-            policy.distribution.num_samples,
-            cfg.train.ahead,
-            cfg.train.longest,
-        )
+        size = policy.distribution.num_samples
+        store = EpisodeShape(agents, cfg.vec.group_size, size, cfg.train.ahead, cfg.train.longest)
         episodes = Episodes(policy.stored(group), store)
         return GroupActor(policy, episodes, self._device, self._random[0], learner)
 

@@ -374,36 +374,22 @@ def _set_scale(model: RewardModel, comparisons: list[Comparison]) -> None:
 
 @dataclass(frozen=True)
 class Bin:
-    """Comparisons with about the same confidence: the larger one of the two probabilities.
+    """Comparisons with about the same confidence: the larger one of the two probabilities."""
 
-    Attributes:
-        confidence: Mean confidence.
-        accuracy: Share in which the more probable piece was preferred.
-        count: Number of comparisons.
-    """
-
-    confidence: float
-    accuracy: float
-    count: int
+    confidence: float  # mean confidence
+    accuracy: float  # share in which the more probable piece was preferred
+    count: int  # number of comparisons
 
 
 @dataclass(frozen=True)
 class Report:
-    """How well a model predicts comparisons that it was not trained on.
+    """How well a model predicts comparisons that it was not trained on."""
 
-    Attributes:
-        accuracy: Share in which the more probable piece was preferred; a tie counts half.
-        loss: Mean cross entropy; log 2 is chance.
-        calibration_error: Mean distance of confidence from accuracy, by bins (ECE).
-        bins: From even odds to certainty; empty ones are left out.
-        comparisons: Number of comparisons.
-    """
-
-    accuracy: float
-    loss: float
-    calibration_error: float
-    bins: tuple[Bin, ...]
-    comparisons: int
+    accuracy: float  # share in which the more probable piece was preferred; a tie counts half
+    loss: float  # mean cross entropy; log 2 is chance
+    calibration_error: float  # mean distance of confidence from accuracy, by bins (ECE)
+    bins: tuple[Bin, ...]  # from even odds to certainty; empty ones are left out
+    comparisons: int  # number of comparisons
 
     def plot(self, path: str | Path) -> Path:
         """Write a reliability diagram to `path`."""

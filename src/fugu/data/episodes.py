@@ -21,21 +21,13 @@ FIRST_CAPACITY = 64  # steps of an open episode
 
 @dataclass(frozen=True)
 class Episode:
-    """All that one agent saw and did from a reset to an end.
+    """All that one agent saw and did from a reset to an end."""
 
-    Attributes:
-        observations: `[steps, size]`, in the layout's dtype.
-        samples: Of the actions, `[steps, numbers]`.
-        masks: Which choices were allowed, `[steps, choices]`.
-        log_probabilities: Of the samples, when they were drawn, `[steps]`.
-        rewards: Beside the actions that they followed, `[steps]`.
-    """
-
-    observations: NDArray[Any]
-    samples: Floats
-    masks: Flags
-    log_probabilities: Floats
-    rewards: Floats
+    observations: NDArray[Any]  # [steps, size], in the layout's dtype
+    samples: Floats  # of the actions, [steps, numbers]
+    masks: Flags  # which choices were allowed, [steps, choices]
+    log_probabilities: Floats  # of the samples, when they were drawn, [steps]
+    rewards: Floats  # beside the actions that they followed, [steps]
 
     @property
     def length(self) -> int:
@@ -53,21 +45,13 @@ FIELDS = ("observations", "samples", "masks", "log_probabilities", "rewards")
 
 @dataclass(frozen=True)
 class EpisodeShape:
-    """The size of a buffer of episodes.
+    """The size of a buffer of episodes."""
 
-    Attributes:
-        agents: Agents of all copies.
-        team_size: Copies of an environment that begin each episode alike: a group.
-        num_samples: Size of a sampled action.
-        ahead: Episodes that a copy may be ahead of the slowest of its group.
-        longest: Steps after which an episode counts as endless.
-    """
-
-    agents: int
-    team_size: int
-    num_samples: int
-    ahead: int = 16
-    longest: int = 100_000
+    agents: int  # agents of all copies
+    team_size: int  # copies of an environment that begin each episode alike: a group
+    num_samples: int  # size of a sampled action
+    ahead: int = 16  # episodes that a copy may be ahead of the slowest of its group
+    longest: int = 100_000  # steps after which an episode counts as endless
 
 
 class Episodes:

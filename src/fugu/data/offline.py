@@ -57,21 +57,13 @@ class DatasetError(FuguError, RuntimeError):
 
 @dataclass(frozen=True)
 class Episode:
-    """What one agent saw, did and received from a reset to an end.
+    """What one agent saw, did and received from a reset to an end."""
 
-    Attributes:
-        observations: Rows of the layout, the final one included, `[steps + 1, size]`.
-        actions: Rows of the action layout, as the environment received them, `[steps, size]`.
-        rewards: `[steps]`
-        terminations: Whether the environment ended the episode after the step, `[steps]`.
-        truncations: Whether the episode was cut off there, `[steps]`.
-    """
-
-    observations: NDArray[Any]
-    actions: NDArray[Any]
-    rewards: NDArray[np.float32]
-    terminations: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
+    observations: NDArray[Any]  # rows of the layout, the final one included, [steps + 1, size]
+    actions: NDArray[Any]  # rows of the action layout, as the environment got them, [steps, size]
+    rewards: NDArray[np.float32]  # [steps]
+    terminations: NDArray[np.bool_]  # whether the environment ended the episode there, [steps]
+    truncations: NDArray[np.bool_]  # whether the episode was cut off there, [steps]
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -40,31 +40,18 @@ class ReplayShape:
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences as tensors, `[time, batch, ...]`; time 0 is the step before each sequence.
+    """Sequences as tensors, `[time, batch, ...]`; time 0 is the step before each sequence."""
 
-    Attributes:
-        observations: In the layout's dtype.
-        samples: Of the actions that followed each observation.
-        masks: Which choices were allowed for them.
-        rewards: Received with each observation.
-        first: Whether an episode begins with it.
-        last: Whether an episode ends with it.
-        terminal: Whether the environment itself ended the episode.
-        deter: Of the latent state at time 0, `[batch, deter]`.
-        stoch: Categories of the latent state at time 0, `[batch, stoch]`.
-        places: Indices of the steps in the replay, `[time, batch]`, for `refresh`.
-    """
-
-    observations: Tensor
-    samples: Tensor
-    masks: Tensor
-    rewards: Tensor
-    first: Tensor
-    last: Tensor
-    terminal: Tensor
-    deter: Tensor
-    stoch: Tensor
-    places: Ids
+    observations: Tensor  # in the layout's dtype
+    samples: Tensor  # of the actions that followed each observation
+    masks: Tensor  # which choices were allowed for them
+    rewards: Tensor  # received with each observation
+    first: Tensor  # whether an episode begins with it
+    last: Tensor  # whether an episode ends with it
+    terminal: Tensor  # whether the environment itself ended the episode
+    deter: Tensor  # of the latent state at time 0, [batch, deter]
+    stoch: Tensor  # categories of the latent state at time 0, [batch, stoch]
+    places: Ids  # indices of the steps in the replay, [time, batch], for `refresh`
 
 
 class Replay:

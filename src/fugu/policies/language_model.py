@@ -30,15 +30,10 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".msgpack", ".h5")
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model and its tokenizer.
+    """A model and its tokenizer."""
 
-    Attributes:
-        model: A causal LM of `transformers`, with or without adapters of `peft`.
-        tokenizer: Its tokenizer, of `transformers`; None if it came without one.
-    """
-
-    model: Any
-    tokenizer: Any = None
+    model: Any  # A causal LM of `transformers`, with or without adapters of `peft`
+    tokenizer: Any = None  # its tokenizer, of `transformers`; None if it came without one
 
     def generate(
         self,

@@ -27,17 +27,13 @@ MOST_STEPS = 5_000  # until an episode must have been long enough
 class Dream:
     """Beginnings of episodes and their predictions, `[time, episodes, ...]` for each part.
 
-    Attributes:
-        parts: Of the observation.
-        truths: The observations.
-        predictions: Up to the context's end made from observations, then from actions alone.
-        context: Number of observations that the model saw.
+    Up to the context's end, predictions are made from observations, then from actions alone.
     """
 
-    parts: list[Part]
+    parts: list[Part]  # of the observation
     truths: list[NDArray[Any]]
     predictions: list[NDArray[Any]]
-    context: int
+    context: int  # observations that the model saw
 
     def errors(self) -> tuple[float, float]:
         """Return the mean squared errors of the model, and of repeating the last observation."""

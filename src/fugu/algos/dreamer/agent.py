@@ -184,17 +184,11 @@ def lambda_returns(rewards: Tensor, values: Tensor, discounts: Tensor, traces: T
 
 @dataclass(frozen=True)
 class Imagined:
-    """Imagined trajectories, `[time, starts, ...]`.
+    """Imagined trajectories, `[time, starts, ...]`."""
 
-    Attributes:
-        features: Latent states, beginning with the one that each starts from.
-        samples: Of the actions in all states but the last.
-        masks: What was allowed for them; None if everything always was.
-    """
-
-    features: Tensor
-    samples: Tensor
-    masks: Tensor | None
+    features: Tensor  # latent states, beginning with the one that each starts from
+    samples: Tensor  # of the actions in all states but the last
+    masks: Tensor | None  # what was allowed for them; None if everything always was
 
 
 class DreamerAgent(Policy):

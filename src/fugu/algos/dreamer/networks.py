@@ -209,17 +209,11 @@ class TwoHotHead(nn.Module):
 
 @dataclass(frozen=True)
 class Latents:
-    """Latent states of a sequence.
+    """Latent states of a sequence."""
 
-    Attributes:
-        deter: `[time, batch, deter]`
-        stoch: One-hot, `[time, batch, classes * stoch]`.
-        posterior: Probabilities that it was drawn from, `[time, batch, classes, stoch]`.
-    """
-
-    deter: Tensor
-    stoch: Tensor
-    posterior: Tensor
+    deter: Tensor  # [time, batch, deter]
+    stoch: Tensor  # one-hot, [time, batch, classes * stoch]
+    posterior: Tensor  # probabilities that it was drawn from, [time, batch, classes, stoch]
 
     @property
     def features(self) -> Tensor:
@@ -550,25 +544,17 @@ Keys = tuple[Hashable, ...]  # lead to a part of an unpacked observation
 class Part:
     """One array of an observation, and how it is predicted.
 
-    Attributes:
-        name: Its path in the layout.
-        kind: Chooses its loss.
-        shape: Of the array; slots of sequences come first.
-        start: The lowest category of each entry.
-        counts: Categories of each entry.
-        image: How an image lies in its array.
-        keys: Where it stands in an unpacked observation.
-        conditions: Masks of sequences (None), and indices of OneOfs that must have a value: where
-            they do not hold, there is nothing to predict.
+    Conditions are the masks of sequences (with None), and the indices of OneOfs with the value that
+    they must have: where one does not hold, there is nothing to predict.
     """
 
-    name: str
-    kind: Literal["numbers", "categories", "flags", "image"]
-    shape: tuple[int, ...]
-    start: int = 0
-    counts: int = 0
-    image: ImageShape | None = None
-    keys: Keys = ()
+    name: str  # its path in the layout
+    kind: Literal["numbers", "categories", "flags", "image"]  # chooses its loss
+    shape: tuple[int, ...]  # of the array; slots of sequences come first
+    start: int = 0  # the lowest category of each entry
+    counts: int = 0  # categories of each entry
+    image: ImageShape | None = None  # how an image lies in its array
+    keys: Keys = ()  # where it is in an unpacked observation
     conditions: tuple[tuple[Keys, int | None], ...] = ()
 
     @property
