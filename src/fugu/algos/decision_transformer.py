@@ -102,12 +102,8 @@ class SequenceSampler:
         data: The episodes.
         window: Steps of a sequence.
         percentile: Draw only from the episodes of highest return that have this share of all
-            steps, in percent.
+            steps, in percent; `episodes` are their indices, the best last.
         delayed: Count rewards only at the end: the return to go is the whole return at every step.
-
-    Attributes:
-        episodes: Indices of those that are drawn from, the best last.
-        returns_to_go: Of every step of the dataset.
     """
 
     def __init__(

@@ -274,14 +274,8 @@ def evaluate(policy: Policy, batch: Minibatch) -> tuple[Tensor, Tensor]:
 class GRPOLearner:
     """Improves the policy of some agents from their groups of episodes.
 
-    Args:
-        policy: What is improved.
-        optimizer: Of its parameters.
-        cfg: The settings.
-        random: Draws the episodes of minibatches.
-        agents: The agents.
-        reward_model: Replaces the rewards of the environment.
-        ranks: Learn together; each has groups of its own, and all take the same steps.
+    A reward model replaces the rewards of the environment. Ranks learn together: each has groups of
+    its own, and all take the same steps.
     """
 
     def __init__(

@@ -63,10 +63,8 @@ class Episodes:
     that number, which bounds the memory; since that is decided before the episode is played, the
     episodes that are left are not selected by their content.
 
-    Agents of one environment are counted separately, so each is to act in every episode.
-
-    Attributes:
-        given_up: How many numbers groups gave up so far.
+    Agents of one environment are counted separately, so each is to act in every episode. `given_up`
+    counts the numbers that groups gave up so far.
     """
 
     bootstraps: ClassVar[bool] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,13 @@ RECORDING = 0x7265  # the branch of the seed tree
 COPIES = 16
 
 
+@dataclass
 class _OpenEpisode:
     """An agent's episode so far."""
 
-    def __init__(self) -> None:
-        self.observations: list[NDArray[Any]] = []
-        self.actions: list[NDArray[Any]] = []
-        self.rewards: list[float] = []
+    observations: list[NDArray[Any]] = field(default_factory=list)
+    actions: list[NDArray[Any]] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
 
     def close(self, final: NDArray[Any], terminated: bool, truncated: bool) -> Episode:
         ends = np.zeros((2, len(self.rewards)), np.bool_)
@@ -87,15 +88,9 @@ class GroupRecorder:
 
 
 class Recorder:
-    """Records all groups of a vector, each in its own folder.
+    """Records all groups of a vector; several groups have a folder each in the given one.
 
-    Args:
-        vec: The vector.
-        folder: Of the dataset; several groups have a folder each in it.
-        env: The environment's name.
-        env_kwargs: Arguments of the environment.
-        begun: See `GroupRecorder`.
-        quota: See `GroupRecorder`.
+    The environment's name and arguments are for the metadata; see `GroupRecorder` for the rest.
     """
 
     def __init__(
@@ -121,12 +116,10 @@ class Recorder:
 
     def __call__(self, batch: Batch, actions: Sequence[NDArray[Any]]) -> None:
         """Record a batch, and what its agents do next."""
-        for recorder, group, rows, layout in zip(
-            self._recorders, batch.groups, actions, self._layouts, strict=True
-        ):
-            recorder.record(
-                group.agent_ids, group.rows, layout.fit_rows(rows, len(group.agent_ids))
-            )
+        pairs = zip(self._recorders, self._layouts, strict=True)
+        for (recorder, layout), group, rows in zip(pairs, batch.groups, actions, strict=True):
+            agents = group.agent_ids
+            recorder.record(agents, group.rows, layout.fit_rows(rows, len(agents)))
 
     @property
     def counts(self) -> NDArray[np.int64]:

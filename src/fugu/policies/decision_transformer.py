@@ -124,16 +124,11 @@ class DecisionCore(Core):
 
     A slot of the window has the encoded observation, the action, the return to go and the time.
     The counters are the number of filled slots, the time, and the return so far.
-
-    Attributes:
-        scale: Divides returns to go.
-        target: The return that is asked for.
-        conditioned: 1; 0 if returns to go are not shown (behavior cloning).
     """
 
-    scale: Tensor
-    target: Tensor
-    conditioned: Tensor
+    scale: Tensor  # divides returns to go
+    target: Tensor  # the return that is asked for
+    conditioned: Tensor  # 1; 0 if returns to go are not shown (behavior cloning)
 
     def __init__(
         self, cfg: DecisionTransformerPolicyConfig, distribution: ActionDistribution

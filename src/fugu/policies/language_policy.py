@@ -209,7 +209,7 @@ def make_language_policy(
 
     Args:
         group: The agents.
-        cfg: Only `precision` is used.
+        cfg: The settings, of which only `precision` is used.
         num_critics: Values of an observation, by a layer on the last hidden state.
         model: A path for `load_language_model`, or a model, which is copied.
         tokenizer: The model's, if it comes without one.

@@ -27,11 +27,6 @@ class RecallingPolicy(Policy):
 
     `viewer()` makes its rows, and queries the memory once a batch. The memory is saved with the
     weights.
-
-    Attributes:
-        inner: The policy that acts.
-        recall: The memory.
-        layout: Of its rows.
     """
 
     def __init__(self, inner: Policy, recall: Recall, layout: Layout) -> None:

@@ -32,10 +32,7 @@ class TrajectoryRecorder:
     Copies may come in any order, each with its own episodes in theirs. It is called with what the
     learner receives, so that one process writes, whatever steps the environments.
 
-    Args:
-        folder: The run's.
-        run: The run's name.
-        team_size: Copies that begin each episode alike.
+    Copies of a team begin each episode alike.
     """
 
     def __init__(self, folder: Path, run: str, team_size: int) -> None:

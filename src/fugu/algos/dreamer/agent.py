@@ -32,13 +32,9 @@ Losses = dict[str, Tensor]
 
 
 class WorldModel(nn.Module):
-    """Encoder, recurrent model, decoder, and heads for rewards and the continuation of episodes.
+    """Encoder, recurrent model, decoder, and heads for rewards and the continuation of episodes."""
 
-    Attributes:
-        masked: Whether any action was ever masked; only then are masks predicted.
-    """
-
-    masked: Tensor
+    masked: Tensor  # whether any action was ever masked; only then are masks predicted
 
     def __init__(self, group: AgentGroup, code: ActionEncoder, cfg: DreamerPolicyConfig) -> None:
         super().__init__()
@@ -196,14 +192,7 @@ class DreamerAgent(Policy):
 
     An agent's state is its latent state and its last action: deter, stoch and the encoded action,
     side by side. `acted` puts the action in. `forward` takes the most probable latent states;
-    `step` draws them, as training does.
-
-    Attributes:
-        world: The world model.
-        actor: Latent states to the parameters of the distribution of actions.
-        critic: Latent states to values.
-        slow_critic: A moving mean of the critic's weights.
-        return_scale: Divides advantages.
+    `step` draws them, as training does. `slow_critic` is a moving mean of the critic's weights.
     """
 
     def __init__(self, group: AgentGroup, cfg: DreamerPolicyConfig) -> None:

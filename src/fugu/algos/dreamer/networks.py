@@ -225,13 +225,7 @@ class Rssm(nn.Module):
     """The recurrent state-space model, one step at a time or whole sequences.
 
     Classes come before variables, `[..., classes, stoch]`: sums over classes then run along rows
-    of memory, which is many times as fast.
-
-    Attributes:
-        deter: Size of the recurrent part.
-        stoch: Number of categorical variables.
-        classes: Classes of each variable.
-        num_features: Size of a latent state.
+    of memory, which is many times as fast. `num_features` is the size of a latent state.
     """
 
     def __init__(self, num_actions: int, num_tokens: int, cfg: DreamerPolicyConfig) -> None:
@@ -488,10 +482,7 @@ class Symlog(nn.Module):
 class Encoder(nn.Module):
     """Flat observations to tokens: the features of every leaf, numbers as symlogs, into an MLP.
 
-    Observations that are one image are convolved only.
-
-    Attributes:
-        num_tokens: Size of an encoded observation.
+    Observations that are one image are convolved only. `num_tokens` is the size of the result.
     """
 
     def __init__(self, layout: Layout, cfg: DreamerPolicyConfig) -> None:
@@ -609,10 +600,7 @@ class Decoder(nn.Module):
     """Latent states to predictions of all parts of an observation.
 
     Numbers are predicted as symlogs with a squared loss, categories and flags with cross-entropy,
-    images by their pixels with a squared loss.
-
-    Attributes:
-        parts: What is predicted, in order.
+    images by their pixels with a squared loss. `parts` are predicted in that order.
     """
 
     def __init__(self, inputs: int, layout: Layout, cfg: DreamerPolicyConfig) -> None:
@@ -748,16 +736,12 @@ class HeadGroup(NamedTuple):
 class ActionEncoder(nn.Module):
     """Encodes actions for the recurrent model: one-hot choices, and numbers in units of bounds.
 
-    Attributes:
-        size: Size of an encoded action.
-        middle: Middle between the bounds of each number, `[dims]`; 0 where it is unbounded.
-        reach: Half the distance between them; 1 where it is unbounded.
-        bounded: 1 where a number has two bounds.
+    Its `size` is that of an encoded action.
     """
 
-    middle: Tensor
-    reach: Tensor
-    bounded: Tensor
+    middle: Tensor  # between the bounds of each number, [dims]; 0 where it is unbounded
+    reach: Tensor  # half the distance of the bounds; 1 where it is unbounded
+    bounded: Tensor  # 1 where a number has two bounds
 
     def __init__(self, layout: Layout, distribution: ActionDistribution) -> None:
         super().__init__()
