@@ -19,12 +19,12 @@ from fugu.algos.grpo import (
     GRPOLearner,
     Minibatch,
     Steps,
+    group_advantages,
     grpo_loss,
     k3,
     objective,
     rewards_to_go,
     step_weight,
-    group_advantages,
 )
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
 from fugu.core.errors import UsageError

@@ -31,7 +31,7 @@ from fugu.policies.config import PolicyConfig
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
 from fugu.store.checkpoint import load_checkpoint, save_checkpoint
-from fugu.track.picture import check_picture
+from fugu.track.curves import check_picture
 
 Floats = NDArray[np.float32]
 WEIGHTS, BATCHES, HOLDOUT = range(3)  # branches of the seed tree

@@ -18,7 +18,7 @@ from fugu.core.errors import FuguError, MissingExtraError, UsageError
 from fugu.core.files import DOCUMENT
 from fugu.data.offline import Dataset, DatasetError, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
-from fugu.envs.naming import newest
+from fugu.envs.suite import newest
 from fugu.spaces import Layout
 
 NAME = "agent"  # of the group that an imported dataset's episodes are of

@@ -34,7 +34,7 @@ from fugu.native.nodes import (
     join,
 )
 from fugu.policies.distribution import ActionDistribution
-from fugu.policies.features import (
+from fugu.policies.encoders import (
     MOST_EMBEDDED,
     MOST_ONE_HOT,
     MOST_VALUES,
