@@ -162,8 +162,8 @@ public:
     }
 
     // What hindered it; nothing if the collection is whole.
-    const char* collect(const PoolCore& core, const BoundPages& tables, size_t first_row,
-                        size_t begin, size_t steps, bool waiting, const Table<float>& states,
+    const char* collect(const PoolCore& core, const BoundPages& tables, size_t begin,
+                        size_t first_segment, size_t next_segment, const Table<float>& states,
                         const Flat<const int64_t>& choices, size_t dims,
                         const Cube<const float>& uniforms, const Cube<const float>& noise,
                         const std::vector<BoundPart>& parts, const Flat<double>& episodes,
@@ -177,7 +177,7 @@ public:
                     static_cast<size_t>(slab.agents) == pool.num_agents() && !slab.num_costs &&
                     slab.observation_bytes == network.row_bytes(),
                 "pool");
-        given.steps = steps, given.waiting = waiting, given.dims = dims;
+        given.begin = begin, given.dims = dims;
         given.choices = choices.data(), given.heads = choices.size(), given.critics = critics;
         for (size_t h = 0; h < given.heads; ++h) {
             require(choices.data()[h] > 0, "choices");
@@ -185,15 +185,17 @@ public:
         }
         require(given.width + 2 * dims == width(0) && slab.mask_width == given.width, "choices");
 
-        given.states = data(states, agents, network.state_size(), "states");
-        given.uniforms = data(uniforms, steps, agents, given.heads, "uniforms");
-        given.noise = data(noise, steps, agents, dims, "noise");
-        given.episodes = data(episodes, pool.episode_size(), "episodes");
         fill(given.pages, tables, given.heads + dims, given.width, critics);
-        given.first_row = first_row, given.begin = begin;
-        require(begin + steps <= given.pages.horizon && (begin || !waiting) &&
-                    first_row + agents <= given.pages.total,
-                "rows");
+        const size_t horizon = given.pages.horizon, total = given.pages.total;
+        require(begin <= horizon && first_segment + agents <= total &&
+                    next_segment + agents <= total,
+                "segments");
+        given.first_segment = first_segment, given.next_segment = next_segment;
+        const size_t actions = horizon - begin + 1;
+        given.states = data(states, agents, network.state_size(), "states");
+        given.uniforms = data(uniforms, actions, agents, given.heads, "uniforms");
+        given.noise = data(noise, actions, agents, dims, "noise");
+        given.episodes = data(episodes, pool.episode_size(), "episodes");
         size_t numbers = 0;
         for (const auto& [offset, count, low, high] : parts) {
             learn::ActionPart part{offset, count, !low.has_value(), nullptr, nullptr};
@@ -290,10 +292,11 @@ void bind_learner(nb::module_& m) {
     c.def("forward", &NetLearner::forward, "rows"_a, "state"_a.noconvert(), "params"_a.noconvert(),
           "values"_a.noconvert(), "after"_a.noconvert(), "threads"_a,
           "Writes params, values and states after rows of observations.");
-    c.def("collect", &NetLearner::collect, "pool"_a, "pages"_a, "first_row"_a, "begin"_a, "steps"_a,
-          "waiting"_a, "states"_a.noconvert(), "choices"_a.noconvert(), "dims"_a,
+    c.def("collect", &NetLearner::collect, "pool"_a, "pages"_a, "begin"_a, "first_segment"_a,
+          "next_segment"_a, "states"_a.noconvert(), "choices"_a.noconvert(), "dims"_a,
           "uniforms"_a.noconvert(), "noise"_a.noconvert(), "parts"_a, "episodes"_a.noconvert(),
-          "threads"_a, "Steps all copies of a pool many times; says what hindered it, or nothing.");
+          "threads"_a,
+          "Fills the open segments of a pool's agents; says what hindered it, if any.");
     c.def("learn", &NetLearner::learn, "pages"_a, "places"_a.noconvert(), "own"_a.noconvert(),
           "times"_a.none().noconvert(), "weights"_a.noconvert(), "merits"_a.noconvert(),
           "advantages"_a.noconvert(), "choices"_a.noconvert(), "ratios"_a.noconvert(), "settings"_a,

@@ -194,7 +194,6 @@ public:
     }
 
     void take_all() { pool_.take_all(); }
-    void done_all() { pool_.done_all(); }
     PoolCore core() {
         check_started();
         return {&pool_};
@@ -359,7 +358,6 @@ void bind_pool(nb::module_& m) {
         .def("wait_ready", &BoundPool::wait_ready)
         .def("take", &BoundPool::take, nb::arg(), nb::arg(), nb::arg(), array)
         .def("post_all", &BoundPool::post_all)
-        .def("done_all", &BoundPool::done_all)
         .def("core", &BoundPool::core, nb::keep_alive<0, 1>())
         .def("take_all", &BoundPool::take_all)
         .def("step_now", &BoundPool::step_now)

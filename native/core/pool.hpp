@@ -213,8 +213,6 @@ public:
                     sums[i] += static_cast<double>(episode[i]);
     }
     size_t episode_size() const { return kEpisode + logs_; }
-    // All of the caller's are ready to be taken.
-    void done_all() { finish(0, settings_.envs); }
 
     // Seconds since a thread began the chunk that it is in; 0 if it is in none.
     double busy(size_t thread) const { return seconds_since(since_[thread]); }

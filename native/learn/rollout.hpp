@@ -1,5 +1,6 @@
 // A whole collection of native environments: a thread takes a tile of copies through all its steps,
-// acting, writing down and stepping, and waits for nobody. All agents act in every step.
+// acting, recording and stepping, and waits for nobody. All agents act in every step. The actions
+// that follow the last step are left in place, for whoever steps the copies next.
 #pragma once
 
 #include <atomic>
@@ -22,12 +23,12 @@ struct ActionPart {
 };
 
 struct Collection {
-    size_t steps = 0;                // of each agent
-    bool waiting = false;            // agents wait for what their last actions earned
-    size_t first_row = 0, begin = 0; // agent i writes into row `first_row + i`, from that time on
+    size_t begin = 0; // steps of the open segments; agents await what the last of them earned
+    size_t first_segment = 0; // agent i writes into segment `first_segment + i`
+    size_t next_segment = 0;  // and into `next_segment + i` once that is full
     Pages pages;
     float* states = nullptr;                            // [agents, state size]: memory now
-    const float *uniforms = nullptr, *noise = nullptr;  // [steps, agents, heads or dims]
+    const float *uniforms = nullptr, *noise = nullptr;  // [actions, agents, heads or dims]
     const int64_t* choices = nullptr;                   // [heads]
     size_t heads = 0, width = 0, dims = 0, critics = 0; // width: the sum of all choices
 
@@ -103,27 +104,26 @@ private:
     Collected run(Desk& desk, const Collection& given, size_t first, size_t last, size_t share,
                   bool pairs) {
         const size_t agents = pool_.num_agents(), begin = first * agents, end = last * agents;
-        for (size_t step = 0; step < given.steps; ++step) {
-            const size_t time = given.begin + step;
-            if (step || given.waiting)
-                earn(desk, given, time - 1, begin, end, pairs);
-            if (!act(desk, given, step, begin, end, pairs))
+        for (size_t time = given.begin;; ++time) {
+            if (time)
+                record_rewards(desk, given, time - 1, begin, end, pairs);
+            if (!act(desk, given, time, begin, end, pairs))
                 return Collected::NoNumber;
+            if (time == given.pages.horizon)
+                return Collected::Whole;
             pool_.step_range(first, last, share);
             if (std::memchr(pool_.arrays(0).live + begin, 0, end - begin))
                 return Collected::IdleAgent;
-            if (step + 1 < given.steps) // the last ones are for who receives the batch
-                pool_.add_episodes(first, last, desk.episodes.data());
+            pool_.add_episodes(first, last, desk.episodes.data());
         }
-        return Collected::Whole;
     }
 
-    // What the last actions brought, and memory that begins anew where episodes ended.
-    void earn(Desk& desk, const Collection& given, size_t time, size_t begin, size_t end,
-              bool pairs) {
+    // Records what the last actions earned, and resets memory where episodes ended.
+    void record_rewards(Desk& desk, const Collection& given, size_t time, size_t begin, size_t end,
+                        bool pairs) {
         const FuguArrays& slab = pool_.arrays(0);
         const Pages& pages = given.pages;
-        const size_t at = time * pages.total + given.first_row, size = network_.state_size();
+        const size_t at = time * pages.total + given.first_segment, size = network_.state_size();
         desk.cut.clear();
         for (size_t i = begin; i < end; ++i) {
             pages.rewards[at + i] += slab.rewards[i];
@@ -161,27 +161,30 @@ private:
                     desk.final_values[k * given.critics + c];
     }
 
-    bool act(Desk& desk, const Collection& given, size_t step, size_t begin, size_t end,
+    // Records what agents see and do at a time; past the horizon, at the start of new segments.
+    bool act(Desk& desk, const Collection& given, size_t time, size_t begin, size_t end,
              bool pairs) {
         const FuguArrays& slab = pool_.arrays(0);
         const Pages& pages = given.pages;
-        const size_t count = end - begin, time = given.begin + step;
+        const bool full = time == pages.horizon;
+        const size_t count = end - begin, action = time - given.begin;
         const size_t agents = pool_.num_envs() * pool_.num_agents();
         const size_t size = network_.state_size(), bytes = network_.row_bytes();
-        if (size && time == 0)
-            std::copy_n(given.states + begin * size, count * size,
-                        pages.states + (given.first_row + begin) * size);
+        const size_t first = (full ? given.next_segment : given.first_segment) + begin;
+        const size_t into = full ? 0 : time;
+        if (size && into == 0)
+            std::copy_n(given.states + begin * size, count * size, pages.states + first * size);
         Passing pass;
         pass.rows = reinterpret_cast<const char*>(slab.observations) + begin * bytes;
         pass.state = given.states + begin * size, pass.after = given.states + begin * size;
         pass.params = desk.params.data(), pass.values = desk.values.data();
         Forward::pass(desk.tape, pass, 0, count, pairs);
-        if (!draw(desk, given, step * agents + begin, begin, count))
+        if (!draw(desk, given, action * agents + begin, begin, count))
             return false;
         const size_t numbers = given.heads + given.dims;
         unsigned char* const actions = const_cast<unsigned char*>(slab.actions); // the caller's
         for (size_t k = 0; k < count; ++k) {
-            const size_t row = given.first_row + begin + k, place = row * pages.horizon + time;
+            const size_t place = (first + k) * pages.horizon + into;
             std::memcpy(pages.observations + place * bytes, pass.rows + k * bytes, bytes);
             float* const sample = pages.samples + place * numbers;
             for (size_t h = 0; h < given.heads; ++h)
@@ -192,14 +195,22 @@ private:
                             slab.masks + (begin + k) * given.width, given.width);
             write_action(given, sample, actions + (begin + k) * slab.action_bytes);
         }
-        const size_t at = time * pages.total + given.first_row + begin;
+        const size_t at = into * pages.total + first;
         std::copy_n(desk.log_probabilities.data(), count, pages.log_probabilities + at);
         std::fill_n(pages.rewards + at, count, 0.0f); // what comes is added
+        write_values(desk, given, into, first, count);
+        if (full) // the value of what follows the last step
+            write_values(desk, given, time, given.first_segment + begin, count);
+        return true;
+    }
+
+    static void write_values(const Desk& desk, const Collection& given, size_t time, size_t first,
+                             size_t count) {
+        const Pages& pages = given.pages;
         for (size_t c = 0; c < given.critics; ++c)
             for (size_t k = 0; k < count; ++k)
-                pages.values[c * (pages.horizon + 1) * pages.total + at + k] =
+                pages.values[(c * (pages.horizon + 1) + time) * pages.total + first + k] =
                     desk.values[k * given.critics + c];
-        return true;
     }
 
     // Actions of some rows; `chance` is the first one's place in the random numbers.

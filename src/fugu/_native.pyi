@@ -154,7 +154,6 @@ class Pool:
     def bad_action(self, group: int, actions: NDArray[np.uint8], /) -> int: ...
     def post_all(self) -> None: ...
     def take_all(self) -> None: ...
-    def done_all(self) -> None: ...
     def core(self) -> PoolCore: ...
     def step_now(self) -> None: ...
     @property
@@ -467,10 +466,9 @@ class NetLearner(ToldNet):
         self,
         pool: PoolCore,
         pages: Pages,
-        first_row: int,
         begin: int,
-        steps: int,
-        waiting: bool,
+        first_segment: int,
+        next_segment: int,
         states: _Floats,
         choices: NDArray[np.int64],
         dims: int,

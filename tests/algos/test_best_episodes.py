@@ -41,11 +41,11 @@ def make_segments(
         actions = np.array([[step[0]] for step in steps], np.float32)
         seen = random.normal(size=(len(rows), 2)).astype(np.float32)
         masks = np.ones((len(rows), GROUP.mask_width), bool)
-        segments.add(agents, seen, masks, actions, zeros, zeros[:, None], states)
+        segments.record_step(agents, seen, masks, actions, zeros, zeros[:, None], states)
         valid = np.array([(row, time) != broken for row in agents])
         rewards = np.array([step[1] for step in steps], np.float32)
         ends = np.array([step[2] for step in steps])
-        segments.earn(agents, rewards, ends, ~yes, valid, yes)
+        segments.record_reward(agents, rewards, ends, ~yes, valid, yes)
     return policy, segments
 
 

@@ -1,10 +1,12 @@
-"""The Decision Transformer's loss against values computed by hand."""
+"""The Decision Transformer's loss and sequences against values computed by hand."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -13,9 +15,13 @@ from fugu.algos.decision_transformer import (
     DecisionBatch,
     DecisionLearner,
     DecisionTransformerConfig,
+    SequenceSampler,
+    best_episodes,
     decision_loss,
+    returns_to_go,
 )
 from fugu.core.errors import UsageError
+from fugu.data.offline import Dataset, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
 from fugu.policies.decision_transformer import (
     DecisionTransformer,
@@ -126,3 +132,62 @@ def test_wrong_settings_are_refused() -> None:
         DecisionTransformerConfig(batch_size=0)
     with pytest.raises(UsageError, match="return_scale"):
         DecisionTransformerConfig(return_scale=-1.0)
+
+
+# ------------------------------------------------------------------ sequences
+
+
+def numbered(tmp_path: Path, lengths: list[int]) -> Dataset:
+    """Episodes whose observations and actions count through all steps; rewards are 1, 2, 4, ..."""
+    layouts = Layout.of(spaces.Box(-1e6, 1e6, (1,))), Layout.of(spaces.Discrete(1000))
+    group = AgentGroup("agent", (0,), *layouts)
+    with DatasetWriter(tmp_path, group) as writer:
+        first = 0
+        for length in lengths:
+            steps = np.arange(first, first + length)
+            ends = np.zeros((2, length), np.bool_)
+            writer.add(
+                Episode(
+                    np.append(steps, -1).astype(np.float32)[:, None],
+                    steps[:, None],
+                    2.0 ** np.arange(length, dtype=np.float32),
+                    *ends,
+                )
+            )
+            first += length
+    return Dataset(tmp_path)
+
+
+def test_sequences_are_padded_on_the_left_and_know_what_is_to_come(tmp_path: Path) -> None:
+    data = numbered(tmp_path, [2, 5])
+    assert returns_to_go(data).tolist() == [3, 2, 31, 30, 28, 24, 16]
+    assert returns_to_go(data, delayed=True).tolist() == [3, 3, 31, 31, 31, 31, 31]
+    sampler = SequenceSampler(data, 3)
+    # Episodes stand in the order of their returns, which is that of the dataset here.
+    found = sampler.take(np.array([0, 1, 3, 6]))
+    assert found.mask.astype(int).tolist() == [[0, 1, 1], [0, 0, 1], [1, 1, 1], [0, 0, 1]]
+    assert found.times.tolist() == [[0, 0, 1], [0, 0, 1], [1, 2, 3], [0, 0, 4]]
+    assert found.observations[..., 0].tolist() == [[0, 0, 1], [0, 0, 1], [3, 4, 5], [0, 0, 6]]
+    assert found.actions[..., 0].tolist() == [[0, 0, 1], [0, 0, 1], [3, 4, 5], [0, 0, 6]]
+    assert found.returns.tolist() == [[0, 3, 2], [0, 0, 2], [30, 28, 24], [0, 0, 16]]
+
+
+def test_episodes_are_drawn_by_their_length(tmp_path: Path) -> None:
+    data = numbered(tmp_path, [1, 3, 6])
+    drawn = SequenceSampler(data, 2).draw(6000, np.random.default_rng(0))
+    firsts = drawn.observations[..., 0][np.arange(6000), (~drawn.mask).sum(1)]
+    shares = np.bincount(firsts.astype(int), minlength=10) / 6000
+    assert shares == pytest.approx(np.full(10, 0.1), abs=0.015)
+
+
+def test_percentiles_take_the_best_episodes_by_their_steps(tmp_path: Path) -> None:
+    data = numbered(tmp_path, [4, 2, 3, 1])  # returns 15, 3, 7, 1
+    assert best_episodes(data, 100).tolist() == [3, 1, 2, 0]
+    assert best_episodes(data, 70).tolist() == [2, 0]
+    assert best_episodes(data, 69).tolist() == [0]
+    assert best_episodes(data, 1).tolist() == [0]
+    sampler = SequenceSampler(data, 4, percentile=70)
+    drawn = sampler.draw(500, np.random.default_rng(0))
+    assert set(drawn.actions[drawn.mask][:, 0].tolist()) == {0, 1, 2, 3, 6, 7, 8}
+    with pytest.raises(UsageError, match="above 0"):
+        best_episodes(data, 0)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fugu.algos.dreamer.maths import (
-    ReturnScale,
-    lambda_returns,
+from fugu.algos.dreamer.agent import ReturnScale, lambda_returns
+from fugu.algos.dreamer.networks import (
     make_bins,
     symexp,
     symlog,

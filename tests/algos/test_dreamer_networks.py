@@ -14,8 +14,7 @@ from torch import Tensor
 
 from fugu.algos.dreamer.agent import DreamerAgent
 from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig
-from fugu.algos.dreamer.decoder import Decoder
-from fugu.algos.dreamer.networks import Encoder, make_stages
+from fugu.algos.dreamer.networks import Decoder, Encoder, make_stages
 from fugu.data.replay import Sequences
 from fugu.envs.contract import AgentGroup
 from fugu.policies.images import ImageShape
@@ -167,7 +166,8 @@ def test_losses_of_numbers_categories_and_flags() -> None:
     found = decoder.loss(torch.zeros(1, 4), torch.from_numpy(row)).item()
     numbers = (0.5 - 1.0) ** 2 + (-1.0 - 0.0) ** 2
     assert found == pytest.approx(numbers - math.log(0.5) - math.log(0.75), rel=1e-5)
-    best = [prediction.best() for prediction in decoder(torch.zeros(1, 4))]
+    outputs = decoder(torch.zeros(1, 4))
+    best = [part.best(output) for part, output in zip(decoder.parts, outputs, strict=True)]
     assert best[0][0].tolist() == pytest.approx([math.exp(0.5) - 1, 1 - math.e], rel=1e-5)
     assert best[1].tolist() == [1]
     assert best[2].tolist() == [[1.0]]
@@ -184,7 +184,7 @@ def test_images_keep_their_shape_and_their_places(shape: tuple[int, ...], stride
     assert encoder(rows).shape == (2, 3, encoder.num_tokens)
     decoder = Decoder(5, layout, cfg)
     (prediction,) = decoder(torch.randn(2, 3, 5))
-    assert prediction.output.shape == (2, 3, *shape)
+    assert prediction.shape == (2, 3, *shape)
     image = ImageShape.of(shape)
     assert image is not None
     assert min(make_stages(image, 2).sides[-1]) >= 3
@@ -195,7 +195,7 @@ def test_images_keep_their_shape_and_their_places(shape: tuple[int, ...], stride
         last.bias.zero_()
         last.bias[0] = 100.0
     (prediction,) = decoder(torch.randn(1, 5))
-    channels = np.moveaxis(prediction.output[0].detach().numpy(), image.order[0], 0)
+    channels = np.moveaxis(prediction[0].detach().numpy(), image.order[0], 0)
     assert np.allclose(channels[0], 1.0)
     assert np.allclose(channels[1:], 0.5)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fugu.algos.dreamer.config import DreamerPolicyConfig
-from fugu.algos.dreamer.rssm import Latents, Rssm, divergence
+from fugu.algos.dreamer.networks import Latents, Rssm, divergence
 
 ACTIONS, TOKENS = 3, 7
 SMALL = DreamerPolicyConfig(deter=24, hidden=10, stoch=5, classes=4, blocks=4)

@@ -19,12 +19,12 @@ from fugu.algos.grpo import (
     GRPOLearner,
     Minibatch,
     Steps,
+    group_advantages,
     grpo_loss,
     k3,
     objective,
     rewards_to_go,
     step_weight,
-    team_advantages,
 )
 from fugu.algos.optimisers import OptimiserConfig, make_optimiser
 from fugu.core.errors import UsageError
@@ -53,25 +53,25 @@ def rewards(*episodes: list[float]) -> list[Any]:
 
 def test_outcomes_are_compared_with_their_team() -> None:
     team = rewards([1.0, 2.0], [0.0], [5.0, 1.0, 0.0])  # returns 3, 0 and 6: mean 3, deviation 3
-    plain = team_advantages(team, GRPOConfig(normalise_std=False))
+    plain = group_advantages(team, GRPOConfig(normalise_std=False))
     assert [a.tolist() for a in plain] == [[0.0, 0.0], [-3.0], [3.0, 3.0, 3.0]]
-    scaled = team_advantages(team, GRPOConfig())
+    scaled = group_advantages(team, GRPOConfig())
     assert scaled[1][0] == pytest.approx(-3.0 / (3.0 + 1e-4))
     assert scaled[2] == pytest.approx(3.0 / (3.0 + 1e-4))
 
 
 def test_a_return_of_all_alike_is_no_advantage() -> None:
-    assert np.concatenate(team_advantages(rewards([1.0, 1.0], [2.0]), GRPOConfig())).any() == 0
+    assert np.concatenate(group_advantages(rewards([1.0, 1.0], [2.0]), GRPOConfig())).any() == 0
 
 
 def test_process_advantages_compare_what_is_to_come_at_the_same_step() -> None:
     cfg = GRPOConfig(advantages="process", gamma=0.5, normalise_std=False)
     team = rewards([1.0, 2.0, 4.0], [0.0, 8.0])  # to go: 3, 4, 4 and 4, 8
     assert rewards_to_go(team[0], 0.5).tolist() == [3.0, 4.0, 4.0]
-    first, second = team_advantages(team, cfg)
+    first, second = group_advantages(team, cfg)
     assert first.tolist() == [-0.5, -2.0, 0.0]  # nobody else was there at the third step
     assert second.tolist() == [0.5, 2.0]
-    scaled = team_advantages(team, replace(cfg, normalise_std=True))
+    scaled = group_advantages(team, replace(cfg, normalise_std=True))
     deviation = math.sqrt((0.25 + 4.0 + 0.0 + 0.25 + 4.0) / 5)
     assert scaled[0] == pytest.approx(np.array([-0.5, -2.0, 0.0]) / (deviation + 1e-4))
 
@@ -160,7 +160,7 @@ def test_the_loss_is_the_published_one(length: Any) -> None:
         length=length, constant_length=longest, beta=beta, clip_low=low, clip_high=high
     )
     team = [episode(int(n)) for n in lengths]
-    mine = team_advantages(
+    mine = group_advantages(
         [np.r_[np.zeros(n - 1), r] for n, r in zip(lengths, returns, strict=True)], cfg
     )
     table, weights = torch.zeros(3, 5), torch.zeros(3, 5)
@@ -276,14 +276,14 @@ def test_the_first_step_follows_the_plain_gradient() -> None:
     (team,) = teams(learner.policy, DISCRETE, 1)
     learner.offer(team)
     expected = torch.zeros(())
-    for each, advantage in zip(team, team_advantages([e.rewards for e in team], cfg), strict=True):
+    for each, advantage in zip(team, group_advantages([e.rewards for e in team], cfg), strict=True):
         params, _, _ = learner.policy(
             torch.from_numpy(each.observations), learner.policy.initial_state(each.length)
         )
         logs = params.log_softmax(-1).gather(1, torch.from_numpy(each.samples).long())[:, 0]
         expected = expected - (logs * torch.from_numpy(advantage)).mean() / 4
     gradients = torch.autograd.grad(expected, list(learner.policy.parameters()))
-    learner.optimiser.step = lambda: None  # type: ignore[method-assign, assignment]
+    learner.optimizer.step = lambda: None  # type: ignore[method-assign, assignment]
     learner.update()
     for weight, gradient in zip(learner.policy.parameters(), gradients, strict=True):
         torch.testing.assert_close(weight.grad, gradient, rtol=1e-4, atol=1e-6)
@@ -369,7 +369,7 @@ def test_states_go_back_exactly() -> None:
     one.offer(three[0])
     one.offer(three[2])  # two teams wait when the state is saved
     other.policy.load_state_dict(one.policy.state_dict())
-    other.optimiser.load_state_dict(copy.deepcopy(one.optimiser.state_dict()))
+    other.optimizer.load_state_dict(copy.deepcopy(one.optimizer.state_dict()))
     other.load_state_dict({k: torch.as_tensor(v).clone() for k, v in one.state_dict().items()})
     other._random.bit_generator.state = one._random.bit_generator.state
     for learner in (one, other):

@@ -99,9 +99,11 @@ def learner_of(**settings: Any) -> tuple[MAPPO, Segments]:
             params, values, _ = policy(torch.from_numpy(rows), torch.zeros(4, 0))
         samples, logs = policy.distribution.sample(params, None, random)
         states = np.zeros((4, 0), np.float32)
-        segments.add(everybody, rows, np.ones((4, 2), bool), samples, logs, values.numpy(), states)
+        segments.record_step(
+            everybody, rows, np.ones((4, 2), bool), samples, logs, values.numpy(), states
+        )
         rewards = random.normal(50, 5, 4).astype(np.float32)
-        segments.earn(everybody, rewards, ~yes, ~yes, yes, yes)
+        segments.record_reward(everybody, rewards, ~yes, ~yes, yes, yes)
     assert segments.full
     return learner, segments
 
@@ -209,7 +211,7 @@ def test_dead_agents_are_zeros_to_the_critics_of_others_and_are_not_learned_from
     np.testing.assert_array_equal(rows[4][0], [0, 10, 1, 0, 0, 10, 0, 11])  # the next episode
     # At the cut, walker_0 is valued where it ended; walker_1 was dead there and not newly born.
     np.testing.assert_array_equal(found[4][0][1][0], [4, 10, 1, 0, 4, 10, 0, 0])
-    segments = engine.groups[0].actor.segments
+    segments = engine.groups[0].actor.store
     assert segments._length.sum() + 3 * segments.complete == 4 + 2 + 2  # steps of the living
 
 

@@ -44,11 +44,11 @@ def filled(space: AgentGroup, policy: Policy, spoil: float | None) -> Segments:
             params, values, _ = policy(torch.from_numpy(observations), torch.from_numpy(states))
         samples, logs = policy.distribution.sample(params, None, random)
         masks = np.ones((AGENTS, space.mask_width), bool)
-        segments.add(everybody, observations, masks, samples, logs, values.numpy(), states)
+        segments.record_step(everybody, observations, masks, samples, logs, values.numpy(), states)
         rewards = random.normal(size=AGENTS).astype(np.float32)
         valid = random.random(AGENTS) > 0.2
         ended = random.random(AGENTS) < 0.1
-        segments.earn(everybody, rewards, ended, ~yes, valid, yes)
+        segments.record_reward(everybody, rewards, ended, ~yes, valid, yes)
     assert segments.full
     if spoil is not None:
         broken = ~segments.valid

@@ -194,11 +194,11 @@ def filled(space: AgentGroup, policy: Policy, reward_unit: float = 1.0) -> Segme
             params, values, _ = policy(torch.from_numpy(observations), torch.from_numpy(states))
         samples, logs = policy.distribution.sample(params, None, random)
         masks = np.ones((AGENTS, space.mask_width), bool)
-        segments.add(everybody, observations, masks, samples, logs, values.numpy(), states)
+        segments.record_step(everybody, observations, masks, samples, logs, values.numpy(), states)
         rewards = random.normal(size=AGENTS).astype(np.float32) * np.float32(reward_unit)
         costs = random.uniform(0, 2, (AGENTS, space.num_costs)).astype(np.float32)
         valid, ended = random.random(AGENTS) > 0.1, random.random(AGENTS) < 0.3
-        segments.earn(everybody, rewards, ended, ~yes, valid, yes, costs)
+        segments.record_reward(everybody, rewards, ended, ~yes, valid, yes, costs)
     return segments
 
 

@@ -15,9 +15,8 @@ pytest.importorskip("minari", reason="minari is not installed: pip install 'fugu
 pytest.importorskip("h5py", reason="h5py is not installed: pip install 'fugu-rl[minari]'")
 
 from fugu.core.errors import UsageError
-from fugu.data.columns import DatasetError
 from fugu.data.minari import export_minari, import_minari
-from fugu.data.offline import ARRAYS, Dataset, DatasetWriter, Episode
+from fugu.data.offline import ARRAYS, Dataset, DatasetError, DatasetWriter, Episode
 from fugu.data.recording import record_episodes
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout

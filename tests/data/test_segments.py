@@ -43,9 +43,9 @@ class Story:
         finals = random.normal(size=(count, 2)).astype(np.float32)
         costs = random.normal(size=(count, 2)).astype(np.float32)
         waits = store.waiting(agents)
-        store.earn(agents, rewards, ended, cut, valid, live, costs)
+        store.record_reward(agents, rewards, ended, cut, valid, live, costs)
         truncated = waits & cut & valid
-        store.cut(agents[truncated], finals[truncated])
+        store.bootstrap(agents[truncated], finals[truncated])
         for i, agent in enumerate(agents.tolist()):
             mine = self.steps[agent]
             if not mine or mine[-1]["closed"]:
@@ -65,7 +65,7 @@ class Story:
         log_probabilities = random.normal(size=count).astype(np.float32)
         values = random.normal(size=(count, 2)).astype(np.float32)
         states = random.normal(size=(count, 2)).astype(np.float32)
-        store.add(agents, observations, masks, samples, log_probabilities, values, states)
+        store.record_step(agents, observations, masks, samples, log_probabilities, values, states)
         for i, agent in enumerate(agents.tolist()):
             self.steps[agent].append(
                 {
@@ -161,23 +161,27 @@ def test_rows_are_not_taken_before_they_are_complete_nor_written_over() -> None:
         go_on()
 
 
-def test_agents_are_in_line_if_all_have_as_many_steps_in_rows_side_by_side() -> None:
-    store = segments()
-    assert store.steps_in_line == 0
-    assert store.first_row == int(store.state_dict()["row_of"][0])
-    store.advance(2)
-    assert store.steps_in_line == 2
-    for agent in (0, AGENTS - 1):
-        state = {name: array.copy() for name, array in store.state_dict().items()}
-        state["length"][agent] += 1
+def test_agents_are_in_step_if_all_have_as_many_steps_in_segments_side_by_side() -> None:
+    def changed(name: str, values: Any) -> Segments:
+        state = {key: array.copy() for key, array in store.state_dict().items()}
+        state[name] = np.array(values)
         other = segments()
         other.load_state_dict(state)
-        assert other.steps_in_line is None
-    state = {name: array.copy() for name, array in store.state_dict().items()}
-    state["waiting"][1] = False
-    other.load_state_dict(state)
-    assert other.steps_in_line is None
-    state = {name: array.copy() for name, array in store.state_dict().items()}
-    state["row_of"] = state["row_of"][::-1].copy()
-    other.load_state_dict(state)
-    assert other.steps_in_line is None
+        return other
+
+    store = segments()
+    assert store.in_step() == (0, 0, AGENTS)
+    store.complete_in_step()
+    assert store.in_step() == (1, AGENTS, 2 * AGENTS)
+    assert store.complete == AGENTS
+    state = store.state_dict()
+    assert changed("length", state["length"] + 1).in_step() == (2, AGENTS, 2 * AGENTS)
+    for agent in (0, AGENTS - 1):
+        assert changed("length", state["length"] + (np.arange(AGENTS) == agent)).in_step() is None
+    assert changed("waiting", np.arange(AGENTS) != 1).in_step() is None
+    assert changed("row_of", state["row_of"][::-1]).in_step() is None
+    assert changed("free", state["free"][::-1]).in_step() is None
+    store.complete_in_step()
+    assert store.in_step() == (1, 2 * AGENTS, 3 * AGENTS)
+    store.complete_in_step()
+    assert store.in_step() is None  # no agent may begin another segment

@@ -26,8 +26,7 @@ from fugu.algos.settings import read_config
 from fugu.core.config import from_flags, read_toml
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.files import DOCUMENT, LONGEST_LINE
-from fugu.data.columns import DatasetError
-from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetWriter, Episode
+from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetError, DatasetWriter, Episode
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
 from fugu.envs.native_env import Setting

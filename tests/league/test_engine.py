@@ -52,7 +52,7 @@ def test_only_the_learners_steps_are_learned_from_and_none_is_lost(leaves: float
     )
     trainer = Trainer(cfg, RunInputs(env=partial(Marks, 2, leaves)))
     engine: Any = trainer.algorithm
-    segments, seats = engine.groups[0].actor.segments, engine.opponents.pool.seats
+    segments, seats = engine.groups[0].actor.store, engine.opponents.pool.seats
     mine: dict[tuple[float, ...], tuple[float, bool, bool]] = {}  # what followed each sight
     others: set[tuple[float, ...]] = set()
     last: dict[int, tuple[float, ...]] = {}  # of the learner's agents that wait

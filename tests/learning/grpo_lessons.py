@@ -16,7 +16,7 @@ from lessons import judge, learn
 
 from fugu.algos.grpo import GRPOLearner
 from fugu.algos.preferences import PreferenceConfig, Report, compare, train_reward_model
-from fugu.rollout.episode_actor import sample_episodes
+from fugu.rollout.actor import sample_episodes
 from fugu.training.trainer import Progress, Trainer
 from fugu.vector import make
 

@@ -23,7 +23,7 @@ import numpy as np
 from fugu.algos.dreamer.agent import DreamerAgent, Imagined
 from fugu.data.segments import Segments
 from fugu.policies.policy import Policy
-from fugu.rollout.collector import Actor
+from fugu.rollout.actor import Actor
 from fugu.rollout.forwards import TorchForward
 from fugu.training.callbacks import AnyCallback
 from fugu.training.evaluate import Players

@@ -10,8 +10,8 @@ from unittest import mock
 
 import numpy as np
 
+from fugu.algos.decision_transformer import DecisionSequences, SequenceSampler
 from fugu.data.recording import record_episodes
-from fugu.data.sequences import Sequences, SequenceSampler
 from fugu.policies.policy import Policy
 from fugu.training.evaluate import Players, play
 from fugu.training.session import train
@@ -52,10 +52,10 @@ def returns_shuffled() -> Iterator[None]:
     """The returns to go of a batch belong to other sequences."""
     take = SequenceSampler.take
 
-    def mixed(self: SequenceSampler, drawn: Any) -> Sequences:
+    def mixed(self: SequenceSampler, drawn: Any) -> DecisionSequences:
         found = take(self, drawn)
         order = np.random.default_rng(int(drawn[0])).permutation(len(drawn))
-        return Sequences(
+        return DecisionSequences(
             found.observations, found.actions, found.returns[order], found.times, found.mask
         )
 

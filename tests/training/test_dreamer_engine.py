@@ -59,7 +59,7 @@ def test_replay_holds_what_happened_across_ends_and_environments() -> None:
             engine.collect()
             for actor in engine.actors:
                 actor.settle()
-        replay = engine.actors[0].replay
+        replay = engine.actors[0].store
         batch = replay.sample(2000, np.random.default_rng(0), torch.device("cpu"))
     finally:
         trainer.close()
@@ -87,21 +87,21 @@ def test_latents_of_the_replay_are_those_of_the_whole_episode() -> None:
         engine.start(0)
         engine.collect()
         (actor,) = engine.actors
-        rssm = actor.agent.world.rssm
-        arrays = actor.replay._arrays
+        rssm = actor.policy.world.rssm
+        arrays = actor.store._arrays
         begins = np.flatnonzero(arrays["first"][0])[1]
         length = int(np.flatnonzero(arrays["last"][0][begins:])[0])
         part = slice(begins, begins + length)
         seen = torch.from_numpy(arrays["observations"][0, part])
         samples = torch.from_numpy(arrays["samples"][0, part])
         deter, stoch = torch.zeros(1, rssm.deter), torch.zeros(1, rssm.stoch * rssm.classes)
-        action = torch.zeros(1, actor.agent.world.code.size)
+        action = torch.zeros(1, actor.policy.world.code.size)
         for step in range(length):
             deter = rssm.advance(deter, stoch, rssm.embed_actions(action))
             stored = torch.from_numpy(arrays["deter"][0, begins + step].astype(np.float32))
             assert torch.allclose(stored, deter[0], atol=2e-3)
             stoch = rssm.one_hot(torch.from_numpy(arrays["stoch"][0, begins + step]).long()[None])
-            action = actor.agent.world.code(samples[step : step + 1])
+            action = actor.policy.world.code(samples[step : step + 1])
             assert seen[step, 1] == step
     finally:
         trainer.close()
@@ -129,7 +129,7 @@ def test_a_fault_ends_the_episode_without_a_last_observation() -> None:
             rows.valid[:] = time != 2
             actor.act(agents, rows)
     trainer.close()
-    arrays = actor.replay._arrays
+    arrays = actor.store._arrays
     assert arrays["first"][0, :4].tolist() == [True, False, True, False]
     assert arrays["last"][0, :4].tolist() == [False, True, False, False]
     assert not arrays["terminal"].any()
@@ -149,8 +149,8 @@ def test_rewards_reach_the_next_time_an_agent_acts() -> None:
             actor.act(agents, rows)
             assert torch.equal(state[0], actor.states[0]) is not live
     trainer.close()
-    assert actor.replay._written[0] == 2
-    assert actor.replay._arrays["rewards"][0, :2].tolist() == [0.0, 7.0]
+    assert actor.store._written[0] == 2
+    assert actor.store._arrays["rewards"][0, :2].tolist() == [0.0, 7.0]
 
 
 @pytest.mark.parametrize(("ratio", "every"), [(4.0, 16), (0.5, 16), (18.0, 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fugu.algos.dreamer.decoder import Part
+from fugu.algos.dreamer.networks import Part
 from fugu.training.dreaming import Dream
 
 

@@ -16,7 +16,7 @@ from fugu.algos.grpo import GRPOLearner
 from fugu.algos.preferences import PreferenceConfig, compare, train_reward_model
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
-from fugu.rollout.episode_actor import sample_episodes
+from fugu.rollout.actor import sample_episodes
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.evaluate import evaluate
@@ -182,7 +182,7 @@ def test_a_fault_does_not_mix_teams(monkeypatch: pytest.MonkeyPatch) -> None:
         offer(self, team)
 
     def look(trainer: Any, progress: Any) -> None:
-        faults.append(trainer.algorithm.collector.mended)
+        faults.append(trainer.algorithm.collector.restarts)
 
     monkeypatch.setattr(GRPOLearner, "offer", noted)
     monkeypatch.setattr(

@@ -14,7 +14,7 @@ import fugu
 from fugu import native
 from fugu.core.errors import UsageError
 from fugu.envs.building import build
-from fugu.rollout.native_collector import NativeCollector
+from fugu.rollout.collector import NativeCollector
 from fugu.training.trainer import Progress, Trainer
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the core is not built")

@@ -11,8 +11,7 @@ from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import make_policy
-from fugu.rollout.collector import Actor
-from fugu.rollout.return_normalizer import ReturnNormalizer
+from fugu.rollout.actor import Actor, ReturnNormalizer
 from fugu.spaces import Layout
 
 AGENTS, TIMES, GAMMA = 37, 50, 0.97
@@ -59,7 +58,7 @@ def make_actor(agents: int) -> Actor:
 @torch.no_grad()
 def show(actor: Actor, rewards: list[float], live: list[int], ends: list[int]) -> None:
     """Show an actor what reached its agents, which of them act next, and whose episode ended."""
-    rows = Buffers.allocate(actor.segments.group)
+    rows = Buffers.allocate(actor.store.group)
     rows.rewards[:], rows.live[:], rows.terminations[:] = rewards, live, ends
     rows.valid[:] = rows.action_masks[:] = True
     actor.act(np.arange(len(rewards)), rows)

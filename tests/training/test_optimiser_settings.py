@@ -61,7 +61,8 @@ def group_of(algo: str, train: dict[str, Any], data: Path) -> tuple[Any, dict[st
     try:
         engine: Any = trainer.algorithm
         first = engine._actors[0].learner if algo == "grpo" else learners_of(engine)[0]
-        return first.optimiser, first.optimiser.param_groups[0]
+        optimizer = vars(first).get("optimizer") or first.optimiser
+        return optimizer, optimizer.param_groups[0]
     finally:
         trainer.close()
 

@@ -16,7 +16,7 @@ SHARED = (ENVIRONMENTS, FINAL, DREAMS, EVALUATION, RECORDING)
 PPO = (building.SAMPLING_STREAM, building.ROW_STREAM, building.WEIGHT_STREAM)
 BRANCHES = {
     "ppo": (*SHARED, *PPO),
-    "grpo": (*SHARED, *PPO, grpo.TEAM_STREAM),
+    "grpo": (*SHARED, *PPO, grpo.GROUP_STREAM),
     "dreamer": (
         *SHARED,
         dreamer.ACTIONS,

@@ -11,9 +11,9 @@ from random import Random
 import numpy as np
 from gymnasium import spaces
 
+from fugu.algos.decision_transformer import SequenceSampler
 from fugu.data.minari import export_minari, import_minari
 from fugu.data.offline import EPISODE, EPISODES, METADATA, Dataset, DatasetWriter, Episode
-from fugu.data.sequences import SequenceSampler
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout
 from fuzzing import mutations

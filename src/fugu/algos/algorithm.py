@@ -20,7 +20,8 @@ from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.core.seeding import derive
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
-from fugu.rollout.collector import Acts, Collector, EpisodeStatistics
+from fugu.rollout.actor import Acts
+from fugu.rollout.collector import Collector, EpisodeStatistics
 from fugu.store.run import Run
 from fugu.vector import Vector
 

@@ -1,10 +1,10 @@
-"""Decision Transformer: learns from recorded episodes what was done on the way to which return.
+"""Decision Transformer: learns from recorded episodes which actions lead to which return.
 
-Every sequence of a batch is a stretch of an episode: returns to go, observations, actions. The
-policy predicts each action from what comes before it; the loss is the negative log-likelihood of
-choices and the squared error (or the negative log-likelihood) of numbers. Asked for a high return
-it then does what was done in episodes that had one. With a percentile it is behaviour cloning on
-the best episodes: the same network and loss, but it is not told any return.
+A batch has sequences of steps of episodes: returns to go, observations, actions. The policy
+predicts each action from what comes before it; the loss is the negative log-likelihood of choices
+and the squared error (or the negative log-likelihood) of numbers. Asked for a high return, it then
+acts as in episodes that had one. With a percentile it is behavior cloning on the best episodes:
+the same network and loss, without returns.
 """
 
 from __future__ import annotations
@@ -16,17 +16,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fugu.algos.algorithm import (
-    Algorithm,
-    Metrics,
-    PolicyFactory,
-    RunContext,
-    State,
-    Tensors,
-)
+from fugu.algos.algorithm import Algorithm, Metrics, PolicyFactory, RunContext, State, Tensors
 from fugu.algos.building import WEIGHT_STREAM
 from fugu.algos.checkpointing import load_network, load_rng, save_network, save_rng
 from fugu.algos.optimisers import make_optimiser, set_learning_rate
@@ -42,7 +36,6 @@ from fugu.core.intervals import (
 )
 from fugu.core.seeding import derive
 from fugu.data.offline import Dataset, group_folders
-from fugu.data.sequences import Sequences, SequenceSampler
 from fugu.envs.contract import AgentGroup
 from fugu.policies.decision_transformer import (
     DecisionTransformer,
@@ -53,7 +46,7 @@ from fugu.rollout.collector import EpisodeStatistics
 
 Sums = dict[str, Tensor]
 DRAWING_STREAM, DROPOUT_STREAM = 2, 4  # branches of the seed tree
-NOTED_AT_ONCE = 65_536  # observations
+OBSERVATIONS_AT_ONCE = 65_536  # when they are normalized
 
 
 @dataclass(frozen=True)
@@ -86,6 +79,97 @@ class DecisionTransformerConfig(LearningConfig):
     """Gradients are scaled down to this norm."""
 
 
+# ---------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True)
+class DecisionSequences:
+    """Sequences of steps of episodes, `[batch, window, ...]`, padded on the left."""
+
+    observations: NDArray[Any]  # rows of the layout
+    actions: NDArray[Any]  # rows of the action layout
+    returns: NDArray[np.float32]  # sums of rewards from each step on
+    times: NDArray[np.int64]  # steps since the episode began
+    mask: NDArray[np.bool_]  # false where there is only padding
+
+
+class SequenceSampler:
+    """Draws sequences that begin at any step, all with the same probability.
+
+    A sequence ends with its episode if that is shorter than the window.
+
+    Args:
+        data: The episodes.
+        window: Steps of a sequence.
+        percentile: Draw only from the episodes of highest return that have this share of all
+            steps, in percent; `episodes` are their indices, the best last.
+        delayed: Count rewards only at the end: the return to go is the whole return at every step.
+    """
+
+    def __init__(
+        self, data: Dataset, window: int, *, percentile: float = 100.0, delayed: bool = False
+    ) -> None:
+        if not len(data):
+            raise UsageError(f"data: given {str(data.folder)!r} without an episode; allowed: some.")
+        self.data, self.window = data, window
+        self.episodes = best_episodes(data, percentile)
+        self.returns_to_go = returns_to_go(data, delayed=delayed)
+        # Where each episode ends among the steps that are drawn from.
+        self._ends = np.cumsum(data.lengths[self.episodes])
+
+    @property
+    def steps(self) -> int:
+        """Steps of the episodes that are drawn from."""
+        return int(self._ends[-1])
+
+    def draw(self, batch: int, random: np.random.Generator) -> DecisionSequences:
+        """Draw sequences."""
+        return self.take(random.integers(self.steps, size=batch))
+
+    def take(self, drawn: NDArray[np.int64]) -> DecisionSequences:
+        """Return the sequences that begin at these steps, counted through `episodes`."""
+        which = np.searchsorted(self._ends, drawn, side="right")
+        episodes = self.episodes[which]
+        lengths = self.data.lengths[episodes]
+        first = drawn - (self._ends[which] - lengths)  # within the episode
+        count = np.minimum(lengths - first, self.window)
+        # Padding comes first: column c has step c - (window - count) of the sequence.
+        inside = np.arange(self.window) - (self.window - count)[:, None]  # [batch, window]
+        mask = inside >= 0
+        times = np.where(mask, first[:, None] + inside, 0)
+        steps = self.data.starts[episodes][:, None] + times
+        observations = self.data.observations[steps + episodes[:, None]]
+        actions = self.data.actions[steps]
+        observations[~mask], actions[~mask] = 0, 0
+        returns = np.where(mask, self.returns_to_go[steps], np.float32(0.0))
+        return DecisionSequences(observations, actions, returns, times, mask)
+
+
+def returns_to_go(data: Dataset, *, delayed: bool = False) -> NDArray[np.float32]:
+    """Return the sum of rewards from each step of a dataset on."""
+    found = np.empty(data.steps, np.float32)
+    for first, length, total in zip(data.starts, data.lengths, data.returns, strict=True):
+        steps = slice(first, first + length)
+        rewards = data.rewards[steps].astype(np.float64)
+        found[steps] = total if delayed else rewards[::-1].cumsum()[::-1]
+    return found
+
+
+def best_episodes(data: Dataset, percentile: float) -> NDArray[np.int64]:
+    """Return the episodes of highest return with at most this share of all steps, at least one."""
+    if not 0.0 < percentile <= 100.0:
+        raise UsageError(f"train.percentile: given {percentile}; allowed: above 0, to 100.")
+    order = np.argsort(data.returns, kind="stable")
+    if percentile == 100.0:
+        return order
+    taken = np.cumsum(data.lengths[order][::-1])
+    count = int(np.searchsorted(taken, percentile / 100.0 * data.steps, side="right"))
+    return order[len(order) - max(count, 1) :]
+
+
+# ---------------------------------------------------------------------- loss
+
+
 @dataclass(frozen=True)
 class DecisionBatch:
     """Sequences as tensors, `[batch, window, ...]`."""
@@ -98,9 +182,9 @@ class DecisionBatch:
 
 
 def to_batch(
-    policy: DecisionTransformer, sequences: Sequences, device: torch.device
+    policy: DecisionTransformer, sequences: DecisionSequences, device: torch.device
 ) -> DecisionBatch:
-    """Sequences on the policy's device, actions as the samples that give them."""
+    """Return sequences on the policy's device, with actions as samples of the distribution."""
     actions = sequences.actions
     samples = policy.distribution.to_samples(actions.reshape(-1, actions.shape[-1]))
     samples = samples.reshape(*actions.shape[:2], -1)
@@ -111,16 +195,16 @@ def to_batch(
 def decision_loss(
     policy: DecisionTransformer, batch: DecisionBatch, cfg: DecisionTransformerConfig
 ) -> tuple[Tensor, Sums]:
-    """The mean loss of all steps that are there, and what there is to say of it."""
+    """Return the mean loss of all steps that are no padding, and metrics."""
     params = policy.forward_sequences(
         batch.observations, batch.samples, batch.returns, batch.times, batch.mask
     )
     params, samples = params[batch.mask].float(), batch.samples[batch.mask]  # [steps, ...]
     loss, metrics = params.new_zeros(()), Sums()
     distribution = policy.distribution
-    logits = params[:, : distribution.num_choices]
-    chosen = samples[:, : distribution.num_heads].long()
     if distribution.num_heads:
+        logits = params[:, : distribution.num_choices]
+        chosen = samples[:, : distribution.num_heads].long()
         heads = torch.split(logits, distribution.choices, dim=-1)
         pairs = list(zip(heads, chosen.T, strict=True))
         choices = torch.stack([functional.cross_entropy(head, index) for head, index in pairs])
@@ -129,16 +213,15 @@ def decision_loss(
         metrics["cross_entropy"] = choices.sum().detach()
         metrics["accuracy"] = torch.stack(right).float().mean()
     if distribution.num_continuous:
-        numbers, error = number_loss(policy, params, samples, cfg.loss)
+        numbers, metrics["squared_error"] = number_loss(policy, params, samples, cfg.loss)
         loss = loss + numbers
-        metrics["squared_error"] = error
     return loss, metrics | {"loss": loss.detach()}
 
 
 def number_loss(
     policy: DecisionTransformer, params: Tensor, samples: Tensor, kind: str
 ) -> tuple[Tensor, Tensor]:
-    """The loss of the actions' numbers, and their mean squared error.
+    """Return the loss of the actions' numbers, and their mean squared error.
 
     Squashed numbers are compared after the squashing, in units of half their range.
     """
@@ -147,37 +230,34 @@ def number_loss(
     log_stds = params[:, distribution.num_outputs :]
     raw = samples[:, distribution.num_heads :]
     squashed = distribution.squashed.bool()
-    said, meant = (torch.where(squashed, x.tanh(), x) for x in (means, raw))
-    error = (said - meant).square().mean()
-    # With a squared error the deviation alone is fitted by likelihood: what is drawn spreads as
-    # much as the prediction errs.
-    centre = means if kind == "normal" else means.detach()
-    deviations = (raw - centre) * torch.exp(-log_stds)
+    predicted, true = (torch.where(squashed, x.tanh(), x) for x in (means, raw))
+    error = (predicted - true).square().mean()
+    # With a squared error only the deviation is fitted by likelihood: samples spread as much as
+    # the prediction errs.
+    center = means if kind == "normal" else means.detach()
+    deviations = (raw - center) * torch.exp(-log_stds)
     likelihood = (0.5 * deviations.square() + log_stds).sum(-1).mean()
     loss = likelihood if kind == "normal" else error + likelihood - likelihood.detach()
     return loss, error.detach()
 
 
-class DecisionLearner:
-    """Improves one policy from batches of sequences.
+# ---------------------------------------------------------------------- update
 
-    Args:
-        policy: To be improved; it leaves nothing out but while it learns.
-        optimiser: Of its parameters.
-        cfg: The settings.
-    """
+
+class DecisionLearner:
+    """Improves one policy from batches of sequences; dropout is off except while it learns."""
 
     def __init__(
         self,
         policy: DecisionTransformer,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         cfg: DecisionTransformerConfig,
     ) -> None:
-        self.policy, self.optimiser, self.cfg = policy.eval(), optimiser, cfg
+        self.policy, self.optimizer, self.cfg = policy.eval(), optimizer, cfg
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
 
-    def update(self, drawn: list[Sequences], device: torch.device) -> dict[str, float]:
-        """One step of the optimiser for each batch; means of what there is to say."""
+    def update(self, drawn: list[DecisionSequences], device: torch.device) -> dict[str, float]:
+        """Take one step of the optimizer for each batch, and return means of their metrics."""
         sums: dict[str, list[Tensor]] = {}
         self.policy.train()
         try:
@@ -189,11 +269,11 @@ class DecisionLearner:
         return {name: float(torch.stack(found).mean()) for name, found in sums.items()}
 
     def _step(self, batch: DecisionBatch) -> Sums:
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         loss, metrics = decision_loss(self.policy, batch, self.cfg)
         loss.backward()  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(self._parameters, self.cfg.max_gradient_norm)
-        self.optimiser.step()
+        self.optimizer.step()
         return metrics | {"gradient_norm": norm.detach()}
 
 
@@ -202,18 +282,15 @@ class DecisionLearner:
 
 @dataclass(frozen=True)
 class OneCopy(VecConfig):
-    """How environments are stepped: one copy shows the layouts, since data is learned from."""
+    """How environments are stepped: one copy has the layouts, since data is learned from."""
 
     num_envs: int = 1
 
 
 class OfflineDecisionTransformer(Algorithm):
-    """Learns from a dataset; environments only show their layouts, and evaluate.
+    """Learns from a dataset; environments only have the layouts, and evaluate.
 
-    Its steps are those of sequences that were learned from, padding left out.
-
-    Args:
-        context: What the run hands in.
+    `steps` are those of sequences that were learned from, without padding.
     """
 
     Config = DecisionTransformerConfig
@@ -245,7 +322,7 @@ class OfflineDecisionTransformer(Algorithm):
         self._steps, self._updates = 0, 0
         self._samplers: list[SequenceSampler] = []
         self._learners: list[DecisionLearner] = []
-        self._drawn: list[list[Sequences]] = []
+        self._drawn: list[list[DecisionSequences]] = []
         self._names = [group.name for group in vec.groups]
         folders = group_folders(self._train.data, vec.groups)
         for group, folder in zip(vec.groups, folders, strict=True):
@@ -254,7 +331,7 @@ class OfflineDecisionTransformer(Algorithm):
 
     @classmethod
     def policy_factory(cls, config: Any, factory: PolicyFactory) -> PolicyFactory:
-        """Return what makes its transformers, whatever the user's factory."""
+        """Return the factory of its transformers, whatever the user's factory is."""
         return make_decision_transformer
 
     def _add_group(self, group: AgentGroup, folder: Path) -> None:
@@ -262,15 +339,11 @@ class OfflineDecisionTransformer(Algorithm):
         data.check(group)
         percentile = 100.0 if cfg.percentile is None else cfg.percentile
         sampler = SequenceSampler(
-            data,
-            self._policy_cfg.window,
-            percentile=percentile,
-            delayed=self._policy_cfg.delayed,
+            data, self._policy_cfg.window, percentile=percentile, delayed=self._policy_cfg.delayed
         )
-        precision = self._policy_cfg.precision
-        policy_cfg = replace(
-            self._policy_cfg, precision="float32" if precision == "auto" else precision
-        )
+        policy_cfg = self._policy_cfg
+        if policy_cfg.precision == "auto":
+            policy_cfg = replace(policy_cfg, precision="float32")
         policy = make_decision_transformer(group, policy_cfg).to(self._device)
         assert isinstance(policy, DecisionTransformer)
         largest = float(np.abs(sampler.returns_to_go).max())
@@ -279,29 +352,29 @@ class OfflineDecisionTransformer(Algorithm):
         if self.cfg.train.compile:
             compiled = torch.compile(policy.forward_sequences)
             policy.forward_sequences = compiled  # type: ignore[method-assign]
-        optimiser = make_optimiser(policy, cfg.optimizer_config())
+        optimizer = make_optimiser(policy, cfg.optimizer_config())
         self._samplers.append(sampler)
-        self._learners.append(DecisionLearner(policy, optimiser, cfg))
+        self._learners.append(DecisionLearner(policy, optimizer, cfg))
 
     @property
     def steps(self) -> int:
-        """Steps of sequences that were learned from."""
+        """Return the steps of sequences that were learned from."""
         return self._steps
 
     def start(self, seed: int) -> None:
-        """Look at all observations, to normalize them, and at all returns."""
+        """Read all observations, to normalize them, and set the target return."""
         for learner, sampler in zip(self._learners, self._samplers, strict=True):
             policy, data = learner.policy, sampler.data
             highest = float(data.returns.max())
             policy.ask(highest if self._train.target is None else self._train.target)
             if any(bool(scale.count) for scale in policy.scales):
-                continue  # it began with another run's policy, whose weights expect its scales
-            for first in range(0, len(data.observations), NOTED_AT_ONCE):
-                rows = np.array(data.observations[first : first + NOTED_AT_ONCE])
+                continue  # the weights of another run expect its scales
+            for first in range(0, len(data.observations), OBSERVATIONS_AT_ONCE):
+                rows = np.array(data.observations[first : first + OBSERVATIONS_AT_ONCE])
                 policy.note(torch.from_numpy(rows).to(self._device))
 
     def collect(self) -> None:
-        """Draw the batches of an update, and count their steps."""
+        """Draw the batches of an update, and add up their steps."""
         cfg = self._train
         self._drawn = [
             [sampler.draw(cfg.batch_size, self._random) for _ in range(cfg.batches)]
@@ -315,10 +388,10 @@ class OfflineDecisionTransformer(Algorithm):
         rate = self.context.learning_rate(progress)
         devices = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices):
-            # What dropout leaves out follows from the seed and the update alone.
+            # Dropout depends on the seed and the number of the update alone.
             torch.manual_seed(derive(self.cfg.seed, DROPOUT_STREAM, self._updates) >> 1)
             for learner, drawn, name in zip(self._learners, self._drawn, self._names, strict=True):
-                set_learning_rate(learner.optimiser, rate)
+                set_learning_rate(learner.optimizer, rate)
                 found = learner.update(drawn, self._device)
                 prefix = "" if len(self._learners) == 1 else f"{name}/"
                 losses |= {f"{prefix}{key}": value for key, value in found.items()}
@@ -330,11 +403,11 @@ class OfflineDecisionTransformer(Algorithm):
     def state_dict(self) -> tuple[Tensors, State]:
         """Return all that resuming exactly needs, but the data."""
         tensors: Tensors = {}
-        optimisers = []
+        optimizers = []
         for i, learner in enumerate(self._learners):
-            optimisers.append(save_network(tensors, i, learner.policy, learner.optimiser))
+            optimizers.append(save_network(tensors, i, learner.policy, learner.optimizer))
         return tensors, {
-            "optimisers": optimisers,
+            "optimisers": optimizers,
             "random": save_rng([self._random]),
             "data": [sampler.data.metadata["checksum"] for sampler in self._samplers],
         }
@@ -349,6 +422,6 @@ class OfflineDecisionTransformer(Algorithm):
                     "--init-from."
                 )
             rest = state["optimisers"][i]
-            load_network(tensors, i, learner.policy, learner.optimiser, rest)
+            load_network(tensors, i, learner.policy, learner.optimizer, rest)
         load_rng([self._random], state["random"])
         self._steps, self._updates = int(state["steps"]), int(state["updates"])

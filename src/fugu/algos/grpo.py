@@ -1,9 +1,9 @@
 """GRPO: settings, group advantages, loss, update.
 
-Copies of an environment that begin alike are a team, and what an episode was worth is told by its
-team: there is no critic. `advantages="outcome"` compares the returns of whole episodes,
-`"process"` what was still to come at the same time step. The objective is PPO's, with bounds of
-its own below and above, and a penalty for leaving a frozen reference if `beta` asks for it.
+Copies of an environment that begin alike are a group, and an episode is compared with the others
+of its group: there is no critic. `advantages="outcome"` compares the returns of whole episodes,
+`"process"` the returns to go at the same time step. The objective is PPO's, with separate lower
+and upper clips, and a KL penalty to a frozen reference if `beta` asks for it.
 
 With the defaults this is GRPO (DeepSeekMath). Dr. GRPO is `normalise_std=False`,
 `length="constant"`; DAPO is `length="group"`, `clip_high=0.28`, `dynamic_sampling=True`.
@@ -12,7 +12,7 @@ With the defaults this is GRPO (DeepSeekMath). Dr. GRPO is `normalise_std=False`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +31,7 @@ from fugu.algos.building import (
 )
 from fugu.algos.checkpointing import (
     as_arrays,
+    as_tensors,
     load_environments,
     load_network,
     load_rng,
@@ -52,19 +53,28 @@ from fugu.core.intervals import (
 )
 from fugu.core.ranks import SINGLE_PROCESS, Ranks, moments_of
 from fugu.core.seeding import derive
-from fugu.data.episodes import Episode, Episodes, EpisodeShape, began_alike, pack, unpack
+from fugu.data.episodes import (
+    Episode,
+    Episodes,
+    EpisodeShape,
+    began_alike,
+    pack,
+    unpack,
+    with_prefix,
+)
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.policy import Policy, frozen_copy
 from fugu.policies.unpack import torch_dtype
+from fugu.rollout.actor import EpisodeActor
 from fugu.rollout.collector import Collector, ViewBatch
-from fugu.rollout.episode_actor import EpisodeActor
 from fugu.rollout.observation_views import Recall
 from fugu.vector import Batch, Vector
 
 Floats = NDArray[np.float32]
-Team = list[Episode]
-SUMS = ("policy_loss", "entropy", "approx_kl", "clip_fraction")  # of a loss
-STD_FLOOR = 1e-4  # added to a team's deviation before it divides
+Group = list[Episode]
+METRICS = ("policy_loss", "entropy", "approx_kl", "clip_fraction")
+STD_FLOOR = 1e-4  # added to a group's deviation before it divides
+GROUP_STREAM = 4  # branch of the seed tree for groups that are restarted after a fault
 
 
 @dataclass(frozen=True)
@@ -129,29 +139,30 @@ class GRPOVecConfig(VecConfig):
 # ---------------------------------------------------------------------- advantages
 
 
-def team_advantages(rewards: Sequence[Floats], cfg: GRPOConfig) -> list[Floats]:
-    """The advantage of every step of a team's episodes, from their rewards.
+def group_advantages(rewards: Sequence[Floats], cfg: GRPOConfig) -> list[Floats]:
+    """Return the advantage of every step of a group's episodes, from their rewards.
 
     >>> cfg = GRPOConfig(normalise_std=False)
-    >>> [a.tolist() for a in team_advantages([np.array([1.0, 2.0]), np.array([1.0])], cfg)]
+    >>> [a.tolist() for a in group_advantages([np.array([1.0, 2.0]), np.array([1.0])], cfg)]
     [[1.0, 1.0], [-1.0]]
     """
     if cfg.advantages == "outcome":
         returns = np.array([episode.sum(dtype=np.float64) for episode in rewards])
-        centred = [
-            np.full(len(episode), worth)
-            for episode, worth in zip(rewards, returns - returns.mean(), strict=True)
+        differences = returns - returns.mean()
+        centered = [
+            np.full(len(episode), difference)
+            for episode, difference in zip(rewards, differences, strict=True)
         ]
-        spread = returns.std(ddof=1)
+        deviation = returns.std(ddof=1)
     else:
-        centred = _centre_steps([rewards_to_go(episode, cfg.gamma) for episode in rewards])
-        spread = np.concatenate(centred).std()
-    divisor = spread + STD_FLOOR if cfg.normalise_std else 1.0
-    return [(steps / divisor).astype(np.float32) for steps in centred]
+        centered = _center_steps([rewards_to_go(episode, cfg.gamma) for episode in rewards])
+        deviation = np.concatenate(centered).std()
+    divisor = deviation + STD_FLOOR if cfg.normalise_std else 1.0
+    return [(steps / divisor).astype(np.float32) for steps in centered]
 
 
 def rewards_to_go(rewards: Floats, gamma: float) -> NDArray[np.float64]:
-    """What is still to come at each step, discounted.
+    """Return the discounted sum of the rewards from each step on.
 
     >>> rewards_to_go(np.array([1.0, 2.0, 4.0]), 0.5).tolist()
     [3.0, 4.0, 4.0]
@@ -163,9 +174,9 @@ def rewards_to_go(rewards: Floats, gamma: float) -> NDArray[np.float64]:
     return out
 
 
-def _centre_steps(to_go: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Less the mean of those episodes that still went on at the same step."""
-    sums, counts = np.zeros(max(map(len, to_go))), np.zeros(max(map(len, to_go)))
+def _center_steps(to_go: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """Subtract the mean over the episodes that still went on at the same step."""
+    sums, counts = np.zeros((2, max(map(len, to_go))))
     for steps in to_go:
         sums[: len(steps)] += steps
         counts[: len(steps)] += 1
@@ -173,12 +184,12 @@ def _centre_steps(to_go: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float
     return [steps - means[: len(steps)] for steps in to_go]
 
 
-def step_weight(episode: Episode, team: Team, cfg: GRPOConfig) -> float:
-    """What a step's loss is multiplied with; a minibatch's sum is divided by its episodes."""
+def step_weight(episode: Episode, group: Group, cfg: GRPOConfig) -> float:
+    """Return the weight of each step's loss; a minibatch's sum is divided by its episodes."""
     if cfg.length == "episode":
         return 1.0 / episode.length
     if cfg.length == "group":
-        return len(team) / sum(other.length for other in team)
+        return len(group) / sum(other.length for other in group)
     return 1.0 / cfg.constant_length
 
 
@@ -199,22 +210,22 @@ class Minibatch:
 
 
 def grpo_loss(
-    policy: Policy, batch: Minibatch, cfg: GRPOConfig, normaliser: float
+    policy: Policy, batch: Minibatch, cfg: GRPOConfig, count: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of some episodes, and sums over their steps for the record.
+    """Return the loss of some episodes, and sums over their steps as metrics.
 
-    It is a sum over `normaliser`, so that losses of a minibatch's parts add up to its own.
+    The loss is a sum over `count` episodes, so that losses of a minibatch's parts add up.
     """
     log_probabilities, entropies = evaluate(policy, batch)
-    return objective(log_probabilities, entropies, batch, cfg, normaliser)
+    return objective(log_probabilities, entropies, batch, cfg, count)
 
 
 def objective(
     log_probabilities: Tensor, entropies: Tensor, batch: Minibatch, cfg: GRPOConfig, count: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of log-probabilities and entropies `[rows, time]`."""
-    there = batch.weights != 0
-    log_ratios = torch.where(there, log_probabilities - batch.old_log_probabilities, 0.0)
+    """Return the loss and metrics for log-probabilities and entropies `[rows, time]`."""
+    exists = batch.weights != 0
+    log_ratios = torch.where(exists, log_probabilities - batch.old_log_probabilities, 0.0)
     ratios = log_ratios.exp()
     clipped = ratios.clamp(1.0 - cfg.clip_low, 1.0 + cfg.clip_high)
     gains = torch.minimum(ratios * batch.advantages, clipped * batch.advantages)
@@ -223,24 +234,23 @@ def objective(
         losses = losses - cfg.entropy_coefficient * entropies
     sums = {"policy_loss": -(gains * batch.weights).sum() / count}
     if batch.reference_log_probabilities is not None:
-        # Chosen before the exponent: a gradient of infinity times 0 is no number.
-        reference = torch.where(there, batch.reference_log_probabilities, 0.0)
-        kl = k3(torch.where(there, log_probabilities, 0.0), reference)
+        # Chosen before the exponent: a gradient of infinity times 0 is NaN.
+        reference = torch.where(exists, batch.reference_log_probabilities, 0.0)
+        kl = k3(torch.where(exists, log_probabilities, 0.0), reference)
         losses = losses + cfg.beta * kl
         sums["kl"] = kl.sum()
-    loss = torch.where(there, losses * batch.weights, 0.0).sum() / count
+    loss = torch.where(exists, losses * batch.weights, 0.0).sum() / count
     with torch.no_grad():
-        cut = (gains != ratios * batch.advantages) & there
         sums |= {
-            "entropy": torch.where(there, entropies, 0.0).sum(),
+            "entropy": torch.where(exists, entropies, 0.0).sum(),
             "approx_kl": (ratios - 1.0 - log_ratios).sum(),
-            "clip_fraction": cut.sum(),
+            "clip_fraction": ((gains != ratios * batch.advantages) & exists).sum(),
         }
     return loss, {name: value.detach().double() for name, value in sums.items()}
 
 
 def k3(log_probabilities: Tensor, reference: Tensor) -> Tensor:
-    """An estimate of the KL to a reference that is never below 0 and has no bias.
+    """Return an estimate of the KL to a reference that is never below 0 and has no bias.
 
     >>> k3(torch.tensor([0.0]), torch.tensor([0.0])).item()
     0.0
@@ -250,7 +260,7 @@ def k3(log_probabilities: Tensor, reference: Tensor) -> Tensor:
 
 
 def evaluate(policy: Policy, batch: Minibatch) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies of a minibatch, `[rows, time]`."""
+    """Return the log-probabilities and entropies of a minibatch, `[rows, time]`."""
     rows, steps = batch.weights.shape
     state = policy.initial_state(rows, batch.weights.device)
     resets = torch.zeros(rows, steps, dtype=torch.bool)
@@ -262,89 +272,78 @@ def evaluate(policy: Policy, batch: Minibatch) -> tuple[Tensor, Tensor]:
 
 
 class GRPOLearner:
-    """Improves one group's policy from its agents' teams of episodes.
+    """Improves the policy of some agents from their groups of episodes.
 
-    Args:
-        policy: To be improved.
-        optimiser: Of its parameters.
-        cfg: The settings.
-        random: Draws the episodes of minibatches.
-        group: The agents.
-        reward_model: What rewards are taken from, if not from the environment.
-        ranks: Who learn together; each has teams of its own, and all take the same steps.
+    A reward model replaces the rewards of the environment. Ranks learn together: each has groups of
+    its own, and all take the same steps.
     """
 
     def __init__(
         self,
         policy: Policy,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         cfg: GRPOConfig,
         random: np.random.Generator,
-        group: AgentGroup,
+        agents: AgentGroup,
         reward_model: RewardModel | None = None,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self._ranks = ranks
-        self.policy, self.optimiser, self.cfg, self._random = policy, optimiser, cfg, random
-        self._group, self._reward_model = group, reward_model
+        self.policy, self.optimizer, self.cfg, self._random = policy, optimizer, cfg, random
+        self._agents, self._reward_model = agents, reward_model
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
         self._reference: Policy | None = None
-        self._teams: list[Team] = []
-        self._looked_at, self._alike = 0, 0
+        self._groups: list[Group] = []
+        self._offered, self._alike = 0, 0
 
-    # ------------------------------------------------------------------ teams
-
-    def offer(self, team: Team) -> None:
-        """Episodes of a team, to be learned from by the next update."""
-        self._looked_at += 1
-        self._alike += began_alike(team)
+    def offer(self, group: Group) -> None:
+        """Add the episodes of a group for the next update, unless sampling leaves them out."""
+        self._offered += 1
+        self._alike += began_alike(group)
         if self._reward_model is not None:
-            team = [replace(e, rewards=self._reward_model.rewards(e)) for e in team]
-        if self.cfg.dynamic_sampling and not self._tells(team):
-            return
-        self._teams.append(team)
+            group = [replace(e, rewards=self._reward_model.rewards(e)) for e in group]
+        if not self.cfg.dynamic_sampling or self._differs(group):
+            self._groups.append(group)
 
     @property
     def full(self) -> bool:
-        """Whether there is enough for an update."""
+        """Whether there are enough groups for an update."""
         most = self.cfg.most_sampling * self.cfg.teams
-        return len(self._teams) >= self.cfg.teams or self._looked_at >= most
+        return len(self._groups) >= self.cfg.teams or self._offered >= most
 
-    def _tells(self, team: Team) -> bool:
-        """Whether any episode of a team was worth more than another."""
+    def _differs(self, group: Group) -> bool:
+        """Whether any episode of a group was better than another."""
         plain = replace(self.cfg, normalise_std=False)
-        advantages = np.concatenate(team_advantages([e.rewards for e in team], plain))
-        scale = max(float(np.abs(e.rewards).sum()) for e in team)
+        advantages = np.concatenate(group_advantages([e.rewards for e in group], plain))
+        scale = max(float(np.abs(e.rewards).sum()) for e in group)
         return bool(np.abs(advantages).max() > 1e-6 * max(1.0, scale))
 
-    # ------------------------------------------------------------------ learning
-
     def update(self, progress: float = 0.0) -> dict[str, float]:
-        """Learn from the teams there are; what there is to say of it.
+        """Learn from the groups there are, and return metrics.
 
         Args:
-            progress: Of the whole training, from 0 to 1.
+            progress: Share of the whole training, from 0 to 1.
         """
-        cfg, teams = self.cfg, self._teams
+        cfg, groups = self.cfg, self._groups
         final = cfg.final_entropy_coefficient
         if final is not None:
             entropy = cfg.entropy_coefficient + (final - cfg.entropy_coefficient) * progress
             cfg = replace(cfg, entropy_coefficient=entropy)
-        looked_at, alike = self._looked_at, self._alike
-        self._teams, self._looked_at, self._alike = [], 0, 0
-        counts = self._ranks.sum(np.array([len(teams), looked_at, alike], np.float64)).tolist()
-        told = {
-            "teams": counts[0],
-            "teams_left_out": counts[1] - counts[0],
-            "began_alike": counts[2] / max(1.0, counts[1]),
+        local = np.array([len(groups), self._offered, self._alike], np.float64)
+        self._groups, self._offered, self._alike = [], 0, 0
+        count, offered, alike = self._ranks.sum(local).tolist()
+        metrics = {
+            "teams": count,
+            "teams_left_out": offered - count,
+            "began_alike": alike / max(1.0, offered),
         }
-        if not counts[0]:
-            return told
+        if not count:
+            return metrics
         if cfg.beta > 0 and self._reference is None:
             self._reference = frozen_copy(self.policy)
-        steps = Steps(self.policy, teams, cfg) if teams else None
+        steps = Steps(self.policy, groups, cfg) if groups else None
         if steps is not None and self._reference is not None:
-            steps.note_reference(self._reference)
+            steps.add_reference(self._reference)
         own = 0 if steps is None else len(steps.lengths)
         parts = min(cfg.minibatches, int(self._ranks.largest(own)))
         sums: dict[str, list[float]] = {}
@@ -354,16 +353,16 @@ class GRPOLearner:
                 for name, value in self._step(steps, part, cfg).items():
                     sums.setdefault(name, []).append(value)
         if self.policy.scales:
-            self.policy.note(self._nothing_seen() if steps is None else steps.observations())
-        told |= {name: sum(values) / len(values) for name, values in sums.items()}
-        return told | self._describe(teams)
+            self.policy.note(self._no_observations() if steps is None else steps.observations())
+        metrics |= {name: sum(values) / len(values) for name, values in sums.items()}
+        return metrics | self._describe(groups)
 
     def _step(
         self, steps: Steps | None, chosen: NDArray[np.int64], cfg: GRPOConfig
     ) -> dict[str, float]:
-        """One step of the optimiser on some episodes; a rank may have none."""
-        self.optimiser.zero_grad(set_to_none=True)
-        totals = dict.fromkeys((*SUMS, "kl") if self._reference is not None else SUMS, 0.0)
+        """Take one step of the optimizer on some episodes; a rank may have none."""
+        self.optimizer.zero_grad(set_to_none=True)
+        totals = dict.fromkeys((*METRICS, "kl") if self._reference is not None else METRICS, 0.0)
         own = 0 if steps is None else int(steps.lengths[chosen].sum())
         episodes, count = self._ranks.sum(np.array([len(chosen), own], np.float64)).tolist()
         if steps is not None:
@@ -374,35 +373,33 @@ class GRPOLearner:
                     totals[name] += float(value)
         self._ranks.add_gradients(self._parameters)
         norm = nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm)
-        self.optimiser.step()
+        self.optimizer.step()
         totals = self._ranks.add_up(totals)
         means = {k: v if k == "policy_loss" else v / count for k, v in totals.items()}
         return means | {"gradient_norm": float(norm)}
 
-    def _nothing_seen(self) -> Tensor:
-        layout = self.policy.stored(self._group).observation_layout
+    def _no_observations(self) -> Tensor:
+        layout = self.policy.stored(self._agents).observation_layout
         device = next(self.policy.parameters()).device
         return torch.zeros(0, layout.size, dtype=torch_dtype(layout.dtype), device=device)
 
-    def _describe(self, teams: list[Team]) -> dict[str, float]:
-        size = len(teams[0]) if teams else 2
-        returns = np.array([[e.total for e in team] for team in teams]).reshape(len(teams), size)
+    def _describe(self, groups: list[Group]) -> dict[str, float]:
+        size = len(groups[0]) if groups else 2
+        returns = np.array([[e.total for e in group] for group in groups]).reshape(-1, size)
         inside = moments_of(returns.std(1, ddof=1))
-        of_teams = self._ranks.moments(moments_of(returns.mean(1)))
+        between = self._ranks.moments(moments_of(returns.mean(1)))
         return {
             "learned_return": float(self._ranks.moments(moments_of(returns.ravel())).mean),
             "deviation_in_team": float(self._ranks.moments(inside).mean),
-            "deviation_between_teams": float(of_teams.variance) ** 0.5,
+            "deviation_between_teams": float(between.variance) ** 0.5,
         }
 
-    # ------------------------------------------------------------------ checkpoints
-
     def state_dict(self) -> dict[str, Any]:
-        """Teams that wait, and the reference."""
-        episodes = [episode for team in self._teams for episode in team]
+        """Return the groups that wait, and the reference."""
+        episodes = [episode for group in self._groups for episode in group]
         state: dict[str, Any] = {
-            **{f"teams.{name}": array for name, array in pack(episodes, self._group).items()},
-            "counts": np.array([len(self._teams), self._looked_at, self._alike]),
+            **{f"teams.{name}": array for name, array in pack(episodes, self._agents).items()},
+            "counts": np.array([len(self._groups), self._offered, self._alike]),
         }
         if self._reference is not None:
             state |= {f"reference.{k}": v for k, v in self._reference.state_dict().items()}
@@ -410,59 +407,55 @@ class GRPOLearner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
-        teams, self._looked_at, self._alike = (int(number) for number in state["counts"])
-        packed = {k.removeprefix("teams."): v for k, v in state.items() if k.startswith("teams.")}
-        episodes = unpack({name: np.asarray(value) for name, value in packed.items()})
-        size = len(episodes) // max(1, teams)
-        self._teams = [episodes[i * size : (i + 1) * size] for i in range(teams)]
-        reference = {
-            k.removeprefix("reference."): torch.as_tensor(v)
-            for k, v in state.items()
-            if k.startswith("reference.")
-        }
+        count, self._offered, self._alike = (int(number) for number in state["counts"])
+        episodes = unpack(as_arrays(with_prefix(state, "teams.")))
+        size = len(episodes) // max(1, count)
+        self._groups = [episodes[i * size : (i + 1) * size] for i in range(count)]
+        reference = as_tensors(with_prefix(state, "reference."))
         if reference:
             self._reference = frozen_copy(self.policy)
             self._reference.load_state_dict(reference)
 
 
 class Steps:
-    """All steps of an update's episodes one after another, and where each episode stands."""
+    """All steps of an update's episodes one after another, and where each episode begins."""
 
-    def __init__(self, policy: Policy, teams: list[Team], cfg: GRPOConfig) -> None:
+    def __init__(self, policy: Policy, groups: list[Group], cfg: GRPOConfig) -> None:
         self._policy, self._microbatch = policy, cfg.microbatch
         self._device = next(policy.parameters()).device
-        episodes = [episode for team in teams for episode in team]
+        episodes = [episode for group in groups for episode in group]
         self.lengths = np.array([episode.length for episode in episodes], np.int64)
         self._starts = np.cumsum(self.lengths) - self.lengths
-        rewards = [[episode.rewards for episode in team] for team in teams]
-        advantages = [steps for team in rewards for steps in team_advantages(team, cfg)]
-        weights = [step_weight(episode, team, cfg) for team in teams for episode in team]
+        rewards = [[episode.rewards for episode in group] for group in groups]
+        advantages = [steps for group in rewards for steps in group_advantages(group, cfg)]
+        weights = [step_weight(episode, group, cfg) for group in groups for episode in group]
         masks = [episode.masks for episode in episodes]
-        self._observations = self._joined([episode.observations for episode in episodes])
-        self._samples = self._joined([episode.samples for episode in episodes])
-        self._masks = None if all(m.all() for m in masks) else self._joined(masks, True)
-        self._old = self._joined([episode.log_probabilities for episode in episodes])
-        self._advantages = self._joined(advantages)
-        self._weights = self._joined([np.repeat(np.array(weights, np.float32), self.lengths)])
-        self._reference: Tensor | None = None
+        self._all = Minibatch(
+            observations=self._joined([episode.observations for episode in episodes]),
+            samples=self._joined([episode.samples for episode in episodes]),
+            masks=None if all(m.all() for m in masks) else self._joined(masks, True),
+            old_log_probabilities=self._joined([e.log_probabilities for e in episodes]),
+            reference_log_probabilities=None,
+            advantages=self._joined(advantages),
+            weights=self._joined([np.repeat(np.array(weights, np.float32), self.lengths)]),
+        )
 
     @torch.no_grad()
-    def note_reference(self, reference: Policy) -> None:
-        """What a reference thinks of the actions."""
-        said = torch.zeros_like(self._old)
+    def add_reference(self, reference: Policy) -> None:
+        """Compute a reference's log-probabilities of the actions."""
+        found = torch.zeros_like(self._all.old_log_probabilities)
         for part in self.parts(np.arange(len(self.lengths))):
-            places = self._places(part)
-            said[places] = evaluate(reference, self.minibatch(part))[0].to(said.dtype)
-        self._reference = said
+            found[self._places(part)] = evaluate(reference, self.minibatch(part))[0].to(found.dtype)
+        self._all = replace(self._all, reference_log_probabilities=found)
 
     def observations(self) -> Tensor:
-        """All that was seen, `[steps, size]`."""
-        return self._observations[:-1]
+        """Return all observations, `[steps, size]`."""
+        return self._all.observations[:-1]
 
     def parts(self, chosen: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Episodes in parts of at most `microbatch` steps, the longest first.
+        """Split episodes into parts of at most `microbatch` steps, the longest first.
 
-        A part has one episode at least. Padding counts, where there is some.
+        A part has at least one episode. Padding counts, where there is some.
         """
         order = chosen[np.argsort(-self.lengths[chosen], kind="stable")]
         parts: list[list[int]] = []
@@ -477,44 +470,36 @@ class Steps:
         return [np.array(part, np.int64) for part in parts]
 
     def minibatch(self, chosen: NDArray[np.int64]) -> Minibatch:
-        """Some episodes as tensors: a row for each where steps depend on earlier ones.
+        """Return some episodes as tensors, a row for each where steps depend on earlier ones.
 
         A policy without memory sees all steps in one row, and nothing is padded.
         """
         places = self._places(chosen)
-        return Minibatch(
-            self._observations[places],
-            self._samples[places],
-            None if self._masks is None else self._masks[places],
-            self._old[places],
-            None if self._reference is None else self._reference[places],
-            self._advantages[places],
-            self._weights[places],
-        )
+        columns: list[Any] = [getattr(self._all, field.name) for field in fields(Minibatch)]
+        parts: list[Any] = [None if column is None else column[places] for column in columns]
+        return Minibatch(*parts)
 
     def _places(self, chosen: NDArray[np.int64]) -> Tensor:
-        """Where the steps of episodes stand, `[rows, time]`; padding is the last place of all."""
+        """Return the indices of steps of episodes, `[rows, time]`; padding is the last index."""
         lengths, starts = self.lengths[chosen], self._starts[chosen]
         times = np.arange(lengths.max())
         inside = times < lengths[:, None]
-        places = np.where(inside, starts[:, None] + times, len(self._old) - 1)
+        places = np.where(inside, starts[:, None] + times, len(self._all.weights) - 1)
         if not self._policy.state_size:
             places = places[inside][None]
         return torch.from_numpy(places).to(self._device)
 
     def _joined(self, arrays: Sequence[NDArray[Any]], padding: Any = 0) -> Tensor:
-        """Arrays of steps as one tensor, and a last row for padding."""
+        """Concatenate arrays of steps, with one more row for padding."""
         last = np.full((1, *arrays[0].shape[1:]), padding, arrays[0].dtype)
         return torch.from_numpy(np.concatenate([*arrays, last])).to(self._device)
 
 
 # ---------------------------------------------------------------------- collection
 
-TEAM_STREAM = 4  # branch of the seed tree for teams that are restarted after a fault
 
-
-class TeamActor(EpisodeActor):
-    """One group's agents, whose complete teams go to a learner."""
+class GroupActor(EpisodeActor):
+    """Acts for some agents, whose complete groups of episodes go to a learner."""
 
     def __init__(
         self,
@@ -535,61 +520,60 @@ class TeamActor(EpisodeActor):
     def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
         """Record what these agents received, and return their next actions."""
         actions = super().act(agents, rows)
-        for team in self.episodes.take():
-            self.learner.offer(team)
+        for group in self.episodes.take():
+            self.learner.offer(group)
         return actions
 
     def forget(self, agents: NDArray[np.int64]) -> None:
-        """The episodes under way of these agents, which are whole teams."""
+        """Drop the open episodes of these agents, which are whole groups."""
         self.episodes.forget(agents)
         self.states[agents] = 0.0
 
 
-class TeamCollector(Collector):
-    """A collector whose teams stay in step.
+class GroupCollector(Collector):
+    """A collector that restarts a whole group where a fault restarted one of its copies.
 
-    A copy that a fault restarted begins other episodes than its team: then the whole team begins
-    anew, with a seed of its own.
+    That copy would begin other episodes than its group. The group gets a seed of its own.
     """
 
     def __init__(
         self,
         vec: Vector,
-        actors: list[TeamActor],
-        team_size: int,
+        actors: list[GroupActor],
+        group_size: int,
         seed: int,
         view: ViewBatch | None = None,
-        first_team: int = 0,
+        first_group: int = 0,
     ) -> None:
         super().__init__(vec, actors, view)
-        self._teams, self._team_size, self._seed = actors, team_size, seed
-        self._first_team = first_team  # of all ranks' teams, the first one here
-        self.mended = 0
+        self._group_actors, self._group_size, self._seed = actors, group_size, seed
+        self._first_group = first_group  # among the groups of all ranks
+        self.restarts = 0
 
     @torch.no_grad()
     def handle(self, batch: Batch) -> None:
         """Act on one batch."""
         broken = np.zeros(self.vec.num_envs, np.bool_)
-        for group, own in zip(batch.groups, self.vec.groups, strict=True):
-            broken |= ~group.rows.valid.reshape(-1, own.num_agents).all(1)
+        for agents, own in zip(batch.groups, self.vec.groups, strict=True):
+            broken |= ~agents.rows.valid.reshape(-1, own.num_agents).all(1)
         if broken.any():
             self.episodes.note(batch.infos)
-            batch = replace(self._begin_teams(broken), infos={})
+            batch = replace(self._restart_groups(broken), infos={})
         super().handle(batch)
 
     def forget_all(self) -> None:
-        """All episodes under way, since every environment begins anew."""
-        for actor in self._teams:
+        """Drop all open episodes, since every environment is reset."""
+        for actor in self._group_actors:
             actor.forget(np.arange(actor.episodes.shape.agents))
 
-    def _begin_teams(self, broken: NDArray[np.bool_]) -> Batch:
-        size = self._team_size
+    def _restart_groups(self, broken: NDArray[np.bool_]) -> Batch:
+        size = self._group_size
         hit = np.repeat(broken.reshape(-1, size).any(1), size)
-        self.mended += 1
-        teams = [self._first_team + env // size for env in range(len(hit))]
-        seeds = [derive(self._seed, TEAM_STREAM, self.mended, team) for team in teams]
-        for actor, group in zip(self._teams, self.vec.groups, strict=True):
-            actor.forget(np.flatnonzero(np.repeat(hit, group.num_agents)))
+        self.restarts += 1
+        groups = [self._first_group + env // size for env in range(len(hit))]
+        seeds = [derive(self._seed, GROUP_STREAM, self.restarts, group) for group in groups]
+        for actor, agents in zip(self._group_actors, self.vec.groups, strict=True):
+            actor.forget(np.flatnonzero(np.repeat(hit, agents.num_agents)))
         return self.vec.reset_some(hit, seeds)
 
 
@@ -597,11 +581,7 @@ class TeamCollector(Collector):
 
 
 class GRPO(Algorithm):
-    """GRPO for each group of agents.
-
-    Args:
-        context: What the run hands in.
-    """
+    """GRPO, with an actor and a learner for each group of agents."""
 
     Config, VecConfig = GRPOConfig, GRPOVecConfig
     changeable = ("learning_rate", "final_learning_rate")
@@ -625,12 +605,12 @@ class GRPO(Algorithm):
         self.policies = [actor.policy for actor in self._actors]
         self._recall = Recall.of(self.policies, cfg.policy.recall_worth)
         first = self.ranks.rank * vec.num_envs // cfg.vec.group_size
-        self.collector: TeamCollector = TeamCollector(
+        self.collector: GroupCollector = GroupCollector(
             vec, self._actors, cfg.vec.group_size, cfg.seed, self._recall, first
         )
         self.episodes = self.collector.episodes
 
-    def _make_actor(self, group: AgentGroup) -> TeamActor:
+    def _make_actor(self, group: AgentGroup) -> GroupActor:
         cfg, agents = self.cfg, self.vec.num_envs * group.num_agents
         precision = choose_precision(cfg.policy, agents, self._device)
         shape = replace(cfg.policy, precision=precision)
@@ -641,19 +621,14 @@ class GRPO(Algorithm):
         model: RewardModel | None = None
         if cfg.train.reward_model is not None:
             model = load_reward_model(cfg.train.reward_model, group).to(self._device)
-        optimiser = make_optimiser(policy, cfg.train.optimizer_config())
+        optimizer = make_optimiser(policy, cfg.train.optimizer_config())
         learner = GRPOLearner(
-            policy, optimiser, cfg.train, self._random[1], group, model, self.ranks
+            policy, optimizer, cfg.train, self._random[1], group, model, self.ranks
         )
-        store = EpisodeShape(
-            agents,
-            cfg.vec.group_size,
-            policy.distribution.num_samples,
-            cfg.train.ahead,
-            cfg.train.longest,
-        )
+        size = policy.distribution.num_samples
+        store = EpisodeShape(agents, cfg.vec.group_size, size, cfg.train.ahead, cfg.train.longest)
         episodes = Episodes(policy.stored(group), store)
-        return TeamActor(policy, episodes, self._device, self._random[0], learner)
+        return GroupActor(policy, episodes, self._device, self._random[0], learner)
 
     # ------------------------------------------------------------------ collect and update
 
@@ -673,7 +648,7 @@ class GRPO(Algorithm):
         for actor, group in zip(self._actors, self.vec.groups, strict=True):
             if not self.ranks.any(actor.full):
                 continue
-            set_learning_rate(actor.learner.optimiser, rate)
+            set_learning_rate(actor.learner.optimizer, rate)
             found = actor.learner.update(progress)
             found["given_up"] = float(actor.episodes.given_up)
             prefix = "" if len(self._actors) == 1 else f"{group.name}/"
@@ -685,35 +660,34 @@ class GRPO(Algorithm):
     def state_dict(self) -> tuple[Tensors, State]:
         """Return all that resuming exactly needs."""
         tensors: Tensors = {}
-        optimisers = []
+        optimizers = []
         for i, actor in enumerate(self._actors):
-            optimiser = actor.learner.optimiser
-            optimisers.append(save_network(tensors, i, actor.policy, optimiser))
+            optimizers.append(save_network(tensors, i, actor.policy, actor.learner.optimizer))
             tensors[f"episodes_{i}"] = {**actor.episodes.state_dict(), "recurrent": actor.states}
             tensors[f"learner_{i}"] = actor.learner.state_dict()
         if self._recall is not None:
             tensors |= self._recall.state()
         save_environments(tensors, self.collector)
         state = {
-            "optimisers": optimisers,
+            "optimisers": optimizers,
             "random": save_rng(self._random),
             "backend": [self.vec.backend, self.vec.num_workers],
-            "mended": self.collector.mended,
+            "mended": self.collector.restarts,
         }
         return tensors, state
 
     def load_state_dict(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Go back to a `state_dict`."""
         for i, actor in enumerate(self._actors):
-            optimiser = actor.learner.optimiser
-            load_network(tensors, i, actor.policy, optimiser, state["optimisers"][i])
+            rest = state["optimisers"][i]
+            load_network(tensors, i, actor.policy, actor.learner.optimizer, rest)
             arrays = as_arrays(tensors[f"episodes_{i}"])
             actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
             actor.episodes.load_state_dict(arrays)
             actor.learner.load_state_dict(tensors[f"learner_{i}"])
         load_rng(self._random, state["random"])
         self.collector.steps = int(state["steps"])
-        self.collector.mended = int(state["mended"])
+        self.collector.restarts = int(state["mended"])
         if self._recall is not None and "environments" in tensors:
             self._recall.load(tensors)
         if not load_environments(tensors, self.collector):

@@ -72,11 +72,10 @@ from fugu.native.priorities import sample_segments, segment_probabilities
 from fugu.nets.learning import NativeLearner
 from fugu.policies.config import PolicyConfig, PolicyEngine
 from fugu.policies.policy import Policy
-from fugu.rollout.collector import Actor, Collector, ViewBatch
+from fugu.rollout.actor import Actor, ReturnNormalizer
+from fugu.rollout.collector import Collector, NativeCollector, ViewBatch, can_fill_segments
 from fugu.rollout.forwards import LearnerForward, load_forward, make_forward
-from fugu.rollout.native_collector import NativeCollector, can_fill_segments
 from fugu.rollout.observation_views import Recall
-from fugu.rollout.return_normalizer import ReturnNormalizer
 
 log = logging.getLogger("fugu")
 FEW_ROWS = 16  # of a minibatch: steps of the same few segments are much alike
@@ -716,7 +715,8 @@ class GroupLearning:
     """One group of agents: who acts and records, and who learns from the records."""
 
     group: AgentGroup
-    actor: Actor
+    actor: Actor[Segments]
+    returns: ReturnNormalizer
     learner: PPOLearner
 
 
@@ -754,7 +754,7 @@ class PPO(Algorithm):
         self,
         context: RunContext,
         set_up: Callable[[AgentGroup, PolicyConfig], GroupSetup] | None = None,
-        view: Callable[[Sequence[Actor]], ViewBatch] | None = None,
+        view: Callable[[Sequence[Actor[Segments]]], ViewBatch] | None = None,
     ) -> None:
         cfg, ranks = context.config, context.ranks
         self.context, self.cfg, self.vec, self.ranks = context, cfg, context.vector, ranks
@@ -832,7 +832,7 @@ class PPO(Algorithm):
             self._loss,
             novelty,
         )
-        return GroupLearning(group, actor, learner)
+        return GroupLearning(group, actor, returns, learner)
 
     def _make_collector(self) -> Collector:
         actors = [each.actor for each in self.groups]
@@ -863,11 +863,11 @@ class PPO(Algorithm):
         metrics: Metrics = {}
         rate = self.context.learning_rate(progress)
         for each in self.groups:
-            if not self.ranks.any(each.actor.segments.full):
+            if not self.ranks.any(each.actor.store.full):
                 continue
             set_learning_rate(each.learner.optimiser, rate)
-            divisor = each.actor.returns.divisor if self.cfg.train.normalise_rewards else 1.0
-            found = each.learner.update(each.actor.segments, progress, divisor)
+            divisor = each.returns.divisor if self.cfg.train.normalise_rewards else 1.0
+            found = each.learner.update(each.actor.store, progress, divisor)
             prefix = "" if len(self.groups) == 1 else f"{each.group.name}/"
             metrics |= {f"{prefix}{name}": value for name, value in found.items()}
         if self.opponents is not None:
@@ -900,7 +900,7 @@ class PPO(Algorithm):
         if self._why_torch and self.cfg.train.engine == "auto" and device.type == "cpu":
             found.append(f"torch learns this policy, not the native learner: {self._why_torch}")
         if self.cfg.train.cpu_offload:
-            stores = [each.actor.segments.observations for each in self.groups]
+            stores = [each.actor.store.observations for each in self.groups]
             spared = sum(store.offloaded_bytes for store in stores)
             found.append(
                 f"cpu_offload: {device} is spared {spared / 1e6:.1f} MB"
@@ -921,9 +921,9 @@ class PPO(Algorithm):
         optimisers = []
         for i, each in enumerate(self.groups):
             optimisers.append(save_network(tensors, i, each.actor.policy, each.learner.optimiser))
-            segments = each.actor.segments.state_dict()
+            segments = each.actor.store.state_dict()
             tensors[f"segments_{i}"] = {**segments, "recurrent": each.actor.states}
-            tensors[f"scale_{i}"] = dict(each.actor.returns.state_dict())
+            tensors[f"scale_{i}"] = dict(each.returns.state_dict())
             if learner_state := each.learner.state_dict():
                 tensors[f"learner_{i}"] = learner_state
         if self._recall is not None:
@@ -947,8 +947,8 @@ class PPO(Algorithm):
             )
             arrays = as_arrays(tensors[f"segments_{i}"])
             each.actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
-            each.actor.segments.load_state_dict(arrays)
-            each.actor.returns.load_state_dict(as_arrays(tensors[f"scale_{i}"]))
+            each.actor.store.load_state_dict(arrays)
+            each.returns.load_state_dict(as_arrays(tensors[f"scale_{i}"]))
             each.learner.load_state_dict(tensors.get(f"learner_{i}", {}))
         self._load_engines(state)
         load_rng(self._random, state["random"])
@@ -975,8 +975,8 @@ class PPO(Algorithm):
                 learner.native.refresh()
             elif self.cfg.policy.engine == "auto":
                 layout, agents = (
-                    actor.segments.group.observation_layout,
-                    actor.segments.shape.agents,
+                    actor.store.group.observation_layout,
+                    actor.store.shape.agents,
                 )
                 actor.forward = load_forward(policy_engine, actor.policy, layout, agents)
 

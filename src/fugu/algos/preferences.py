@@ -1,16 +1,14 @@
 """Preferences: a Bradley-Terry reward model from comparisons, and how far to trust it.
 
-A model gives every step a reward. That the first of two pieces of episodes is preferred has the
-probability `sigmoid(sum of the first's rewards - sum of the second's)`, and the model is fitted to
-what was preferred. Comparisons come from a file, one a line, or from a teacher who sees the true
-rewards. Whether its probabilities can be taken at their word is told by a report on comparisons
-that were held out.
+The model gives every step a reward. The probability that the first of two pieces of episodes is
+preferred is `sigmoid(sum of the first's rewards - sum of the second's)`, and the model is fitted to
+known preferences: from a file, one a line, or of a scripted teacher who sees the true rewards. A
+report on comparisons that were held out says how well calibrated its probabilities are.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -23,14 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.core.config import from_tree
-from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.errors import UsageError
 from fugu.core.files import parse_json, read_lines
-from fugu.core.intervals import (
-    CheckedConfig,
-    Interval,
-    NonNegativeFloat,
-    PositiveInt,
-)
+from fugu.core.intervals import CheckedConfig, Interval, NonNegativeFloat, PositiveInt
 from fugu.core.seeding import derive
 from fugu.data.episodes import Episode
 from fugu.envs.contract import AgentGroup
@@ -38,6 +31,7 @@ from fugu.policies.config import PolicyConfig
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
 from fugu.store.checkpoint import load_checkpoint, save_checkpoint
+from fugu.track.curves import check_picture
 
 Floats = NDArray[np.float32]
 WEIGHTS, BATCHES, HOLDOUT = range(3)  # branches of the seed tree
@@ -74,20 +68,15 @@ class PreferenceConfig(CheckedConfig):
 
 @dataclass(frozen=True)
 class Piece:
-    """Steps of an episode, as they are compared.
+    """Steps of an episode, as they are compared."""
 
-    Attributes:
-        observations: Flat rows `[steps, size]`, in the layout's dtype.
-        samples: Of the actions, `[steps, numbers]`, as the action distribution has them.
-    """
-
-    observations: NDArray[Any]
-    samples: Floats
+    observations: NDArray[Any]  # flat rows [steps, size], in the layout's dtype
+    samples: Floats  # of the action distribution, [steps, numbers]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two pieces, and the probability with which the first is to be preferred: 1, 0 or between."""
+    """Two pieces, and the probability that the first is preferred: 1, 0 or between."""
 
     first: Piece
     second: Piece
@@ -103,16 +92,16 @@ def compare(
     mistakes: float = 0.0,
     temperature: float = 0.0,
 ) -> list[Comparison]:
-    """What a scripted teacher, who sees the rewards, says of random pairs.
+    """Compare random pairs as a scripted teacher who sees the rewards.
 
     Args:
-        episodes: To draw from.
-        count: Comparisons.
+        episodes: Are drawn from.
+        count: Number of comparisons.
         random: Draws the pairs and the mistakes.
-        length: Steps of a piece; whole episodes if not given. Shorter episodes are whole.
-        mistakes: Probability that a preference is turned around.
-        temperature: Of the teacher's choice, which has the probability `sigmoid(difference of the
-            returns / temperature)`; 0: always the larger return, and 1/2 if they are equal.
+        length: Most steps of a piece; whole episodes if not given.
+        mistakes: Probability that a preference is reversed.
+        temperature: The teacher prefers the first with probability `sigmoid(difference of returns
+            / temperature)`; 0: always the larger return, and 1/2 if they are equal.
     """
     if len(episodes) < 2:
         raise UsageError(f"compare: given {len(episodes)} episodes; allowed: 2 or more.")
@@ -135,30 +124,27 @@ def compare(
 
 def _prefer(difference: float, temperature: float, random: np.random.Generator) -> float:
     if temperature > 0:
-        return float(random.random() < _sigmoid(difference / temperature))
+        probability = 0.5 * (1.0 + np.tanh(0.5 * difference / temperature))  # the sigmoid
+        return float(random.random() < probability)
     return 0.5 if difference == 0 else float(difference > 0)
 
 
-def _sigmoid(number: float) -> float:
-    return float(0.5 * (1.0 + np.tanh(0.5 * number)))
-
-
 def write_comparisons(path: str | Path, comparisons: Iterable[Comparison]) -> None:
-    """One JSON object a line: `first`, `second` and `preference`.
+    """Write one JSON object a line: `first`, `second` and `preference`.
 
-    Each of the two has `observations`, flat rows, and `actions`, samples, one a step.
+    Each of the two has `observations` (flat rows) and `actions` (samples), one a step.
     """
     with Path(path).open("w") as file:
-        for comparison in comparisons:
+        for each in comparisons:
             pieces = {
                 name: {"observations": p.observations.tolist(), "actions": p.samples.tolist()}
-                for name, p in (("first", comparison.first), ("second", comparison.second))
+                for name, p in (("first", each.first), ("second", each.second))
             }
-            file.write(json.dumps({**pieces, "preference": comparison.preference}) + "\n")
+            file.write(json.dumps({**pieces, "preference": each.preference}) + "\n")
 
 
 def read_comparisons(path: str | Path, group: AgentGroup) -> list[Comparison]:
-    """What `write_comparisons` wrote, of agents with these spaces."""
+    """Read what `write_comparisons` wrote, of agents with these spaces."""
     size = group.observation_layout.size, ActionDistribution(group.action_layout).num_samples
     found = []
     for number, line in enumerate(_lines(path), 1):
@@ -200,15 +186,11 @@ def _piece(entry: Any, group: AgentGroup, size: tuple[int, int]) -> Piece:
 
 
 class RewardModel(nn.Module):
-    """What a step is worth, by what was seen and done.
+    """Predicts the reward of a step from its observation and action.
 
-    Rewards of each member are centred and scaled as they were over the comparisons (how a step
-    compares is all that preferences tell), and the mean of the members is taken.
-
-    Args:
-        group: Whose observations and actions.
-        cfg: The settings.
-        centres: Whether rewards are centred; whole episodes of different lengths need them plain.
+    Rewards of each member are centered and scaled by their statistics over the comparisons, since
+    preferences only tell how steps compare; then the mean of the members is taken. With `centres`
+    false they are not centered, as whole episodes of different lengths need.
     """
 
     mean: Tensor  # [members]
@@ -230,7 +212,7 @@ class RewardModel(nn.Module):
         self.register_buffer("scale", torch.ones(cfg.members))
 
     def forward(self, observations: Tensor, samples: Tensor) -> Tensor:
-        """Rewards of each member, `[members, steps]`, of flat rows and samples `[steps, ...]`."""
+        """Return rewards `[members, steps]` of flat rows and samples `[steps, ...]`."""
         done = self._actions(samples)
         outputs = [
             head(torch.cat([encoder(observations), done], -1)).squeeze(-1)
@@ -240,7 +222,7 @@ class RewardModel(nn.Module):
 
     @torch.no_grad()
     def rewards(self, piece: Piece | Episode) -> Floats:
-        """The reward of each step."""
+        """Return the reward of each step."""
         device = self.mean.device
         seen, done = (torch.from_numpy(a).to(device) for a in (piece.observations, piece.samples))
         raw = self(seen, done)
@@ -250,7 +232,7 @@ class RewardModel(nn.Module):
 
     @torch.no_grad()
     def probability(self, comparison: Comparison) -> float:
-        """That the first is preferred, by the mean of the members' probabilities."""
+        """Return the probability that the first is preferred, a mean over members."""
         sums = [
             self(torch.from_numpy(piece.observations), torch.from_numpy(piece.samples)).sum(1)
             for piece in (comparison.first, comparison.second)
@@ -269,7 +251,7 @@ class RewardModel(nn.Module):
         return save_checkpoint(Path(folder), tensors=tensors, state=state)
 
     def _actions(self, samples: Tensor) -> Tensor:
-        """Choices one-hot, numbers cut at 10 either way, `[steps, width]`."""
+        """Return one-hot choices and numbers clipped to [-10, 10], `[steps, width]`."""
         choices = self.distribution.choices
         parts = [
             nn.functional.one_hot(samples[:, i].long().clamp(0, count - 1), count).float()
@@ -287,7 +269,7 @@ def _head(inputs: int, cfg: PreferenceConfig) -> nn.Sequential:
 
 
 def load_reward_model(folder: str | Path, group: AgentGroup) -> RewardModel:
-    """A model that was saved, for agents with the same spaces as it was made for."""
+    """Load a model for agents with the same spaces as it was trained for."""
     checkpoint = load_checkpoint(Path(folder))
     state = checkpoint.state
     if "reward_model" not in checkpoint.tensors:
@@ -313,7 +295,7 @@ def load_reward_model(folder: str | Path, group: AgentGroup) -> RewardModel:
 
 
 def preference_loss(differences: Tensor, preferences: Tensor) -> Tensor:
-    """The cross entropy of Bradley and Terry's probabilities, `[...]`.
+    """Return the cross entropy of the Bradley-Terry probabilities, `[...]`.
 
     >>> preference_loss(torch.tensor([0.0]), torch.tensor([1.0])).item()  # log 2
     0.6931471824645996
@@ -326,7 +308,7 @@ def preference_loss(differences: Tensor, preferences: Tensor) -> Tensor:
 def train_reward_model(
     group: AgentGroup, comparisons: Sequence[Comparison], cfg: PreferenceConfig | None = None
 ) -> tuple[RewardModel, Report]:
-    """Fit a model to comparisons; the report is on those that were held out."""
+    """Fit a model to comparisons; return it with a report on those that were held out."""
     cfg = cfg or PreferenceConfig()
     held = max(1, round(cfg.holdout * len(comparisons)))
     if len(comparisons) - held < 1:
@@ -338,11 +320,11 @@ def train_reward_model(
         torch.manual_seed(derive(cfg.seed, WEIGHTS) >> 1)
         model = RewardModel(group, cfg, centres=alike)
     random = np.random.default_rng(derive(cfg.seed, BATCHES))
-    optimiser = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay
     )
-    # Every member counts each comparison as often as its own resample has it; a single one
-    # counts each once.
+    # Members are trained on bootstrap resamples: how often each has each comparison. A single
+    # member has each once.
     counts = np.ones((cfg.members, len(known)), np.float32)
     if cfg.members > 1:
         for row in counts:
@@ -353,37 +335,38 @@ def train_reward_model(
             part = shuffled[begin : begin + cfg.batch_size]
             differences, preferences = _differences(model, [known[i] for i in part])
             losses = preference_loss(differences, preferences.expand_as(differences))
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (losses * torch.from_numpy(counts[:, part])).mean(1).sum().backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            optimizer.step()
     _set_scale(model, known)
     model.eval().requires_grad_(False)
     return model, report(model, [comparisons[i] for i in order[:held]], cfg.bins)
 
 
-def _differences(model: RewardModel, comparisons: list[Comparison]) -> tuple[Tensor, Tensor]:
-    """Of the sums of rewards, `[members, comparisons]`, and the preferences `[comparisons]`."""
+def _rewards(model: RewardModel, comparisons: list[Comparison]) -> tuple[Tensor, Tensor]:
+    """Return rewards of all steps of all pieces, `[members, steps]`, and the piece of each step."""
     pieces = [p for comparison in comparisons for p in (comparison.first, comparison.second)]
     lengths = torch.tensor([len(piece.samples) for piece in pieces])
-    owners = torch.arange(len(pieces)).repeat_interleave(lengths)
     seen = torch.from_numpy(np.concatenate([piece.observations for piece in pieces]))
     done = torch.from_numpy(np.concatenate([piece.samples for piece in pieces]))
-    rewards = model(seen, done)
-    sums = rewards.new_zeros(len(rewards), len(pieces)).index_add(1, owners, rewards)
+    return model(seen, done), torch.arange(len(pieces)).repeat_interleave(lengths)
+
+
+def _differences(model: RewardModel, comparisons: list[Comparison]) -> tuple[Tensor, Tensor]:
+    """Return differences of sums of rewards, `[members, comparisons]`, and the preferences."""
+    rewards, owners = _rewards(model, comparisons)
+    sums = rewards.new_zeros(len(rewards), 2 * len(comparisons)).index_add(1, owners, rewards)
     preferences = torch.tensor([comparison.preference for comparison in comparisons])
     return sums[:, ::2] - sums[:, 1::2], preferences
 
 
 @torch.no_grad()
 def _set_scale(model: RewardModel, comparisons: list[Comparison]) -> None:
-    """The mean and the deviation of each member's rewards."""
-    pieces = [p for comparison in comparisons for p in (comparison.first, comparison.second)]
-    seen = torch.from_numpy(np.concatenate([piece.observations for piece in pieces]))
-    done = torch.from_numpy(np.concatenate([piece.samples for piece in pieces]))
-    raw = model(seen, done)
-    model.mean.copy_(raw.mean(1))
-    spread = raw.std(1) if model.centres else raw.square().mean(1).sqrt()
-    model.scale.copy_(spread.clamp_min(1e-6))
+    """Set the mean and the deviation of each member's rewards."""
+    rewards, _ = _rewards(model, comparisons)
+    model.mean.copy_(rewards.mean(1))
+    deviation = rewards.std(1) if model.centres else rewards.square().mean(1).sqrt()
+    model.scale.copy_(deviation.clamp_min(1e-6))
 
 
 # ---------------------------------------------------------------------- calibration
@@ -391,41 +374,27 @@ def _set_scale(model: RewardModel, comparisons: list[Comparison]) -> None:
 
 @dataclass(frozen=True)
 class Bin:
-    """Comparisons of which the model was about as sure.
+    """Comparisons with about the same confidence: the larger one of the two probabilities."""
 
-    Attributes:
-        confidence: Mean probability that it gave to what it held for preferred.
-        accuracy: Share in which that was preferred.
-        count: How many they are.
-    """
-
-    confidence: float
-    accuracy: float
-    count: int
+    confidence: float  # mean confidence
+    accuracy: float  # share in which the more probable piece was preferred
+    count: int  # number of comparisons
 
 
 @dataclass(frozen=True)
 class Report:
-    """How a model did on comparisons that it had not seen.
+    """How well a model predicts comparisons that it was not trained on."""
 
-    Attributes:
-        accuracy: Share of which it held the right one for preferred; a tie counts half.
-        loss: Mean cross entropy; log 2 is chance.
-        calibration_error: Mean distance of confidence from accuracy, by bins (ECE).
-        bins: From even odds to certainty; empty ones are left out.
-        comparisons: How many there were.
-    """
-
-    accuracy: float
-    loss: float
-    calibration_error: float
-    bins: tuple[Bin, ...]
-    comparisons: int
+    accuracy: float  # share in which the more probable piece was preferred; a tie counts half
+    loss: float  # mean cross entropy; log 2 is chance
+    calibration_error: float  # mean distance of confidence from accuracy, by bins (ECE)
+    bins: tuple[Bin, ...]  # from even odds to certainty; empty ones are left out
+    comparisons: int  # number of comparisons
 
     def plot(self, path: str | Path) -> Path:
-        """A reliability diagram, as the PNG that `path` names."""
-        if importlib.util.find_spec("matplotlib") is None:
-            raise MissingExtraError("matplotlib", "plot")
+        """Write a reliability diagram to `path`."""
+        path = Path(path)
+        check_picture(path)
         figures: Any = importlib.import_module("matplotlib.figure")
         # A figure of its own: no window, and nothing of the caller's matplotlib is touched.
         figure = figures.Figure(figsize=(5, 5), layout="constrained")
@@ -434,8 +403,8 @@ class Report:
         confidence = [b.confidence for b in self.bins]
         axes.plot(confidence, [b.accuracy for b in self.bins], "o-", label="model")
         for b in self.bins:
-            axes.annotate(str(b.count), (b.confidence, b.accuracy), xytext=(4, -10),
-                          textcoords="offset points", fontsize=8)  # fmt: skip
+            at = {"xytext": (4, -10), "textcoords": "offset points", "fontsize": 8}
+            axes.annotate(str(b.count), (b.confidence, b.accuracy), **at)
         axes.set(
             xlabel="confidence",
             ylabel="accuracy",
@@ -447,11 +416,11 @@ class Report:
         axes.title.set_fontsize(10)
         axes.legend(loc="lower right")
         figure.savefig(path, dpi=100)
-        return Path(path)
+        return path
 
 
 def report(model: RewardModel, comparisons: Sequence[Comparison], bins: int = 10) -> Report:
-    """How a model does on comparisons."""
+    """Return the report on a model's predictions of comparisons."""
     probabilities = np.array([model.probability(comparison) for comparison in comparisons])
     return calibrate(probabilities, np.array([c.preference for c in comparisons]), bins)
 
@@ -459,7 +428,7 @@ def report(model: RewardModel, comparisons: Sequence[Comparison], bins: int = 10
 def calibrate(
     probabilities: NDArray[np.float64], preferences: NDArray[np.float64], bins: int = 10
 ) -> Report:
-    """The report on given probabilities that the first of two was preferred.
+    """Return the report on given probabilities that the first of two is preferred.
 
     >>> calibrate(np.array([0.9, 0.8, 0.4]), np.array([1.0, 0.0, 0.0])).accuracy
     0.6666666666666666
@@ -471,9 +440,8 @@ def calibrate(
     for place in range(bins):
         inside = places == place
         if inside.any():
-            each = Bin(
-                float(confidences[inside].mean()), float(right[inside].mean()), int(inside.sum())
-            )
+            confidence, accuracy = confidences[inside].mean(), right[inside].mean()
+            each = Bin(float(confidence), float(accuracy), int(inside.sum()))
             found.append(each)
             error += each.count / len(places) * abs(each.confidence - each.accuracy)
     inside_range = probabilities.clip(1e-12, 1 - 1e-12)

@@ -1,49 +1,42 @@
-"""Whole episodes in memory, written step by step and given out by teams that are compared."""
+"""Whole episodes in memory, recorded step by step and returned in groups to be compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
+from fugu.data.segments import Rewarded
 from fugu.envs.contract import AgentGroup
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-FIRST_CAPACITY = 64  # steps of an open episode that there is room for at first
+FIRST_CAPACITY = 64  # steps of an open episode
 
 
 @dataclass(frozen=True)
 class Episode:
-    """All that one agent saw and did from a beginning to an end.
+    """All that one agent saw and did from a reset to an end."""
 
-    Attributes:
-        observations: `[steps, size]`, in the layout's dtype.
-        samples: Of the actions, `[steps, numbers]`.
-        masks: Which choices were allowed, `[steps, choices]`.
-        log_probabilities: Of the samples, when they were drawn. `[steps]`
-        rewards: Beside the actions that earned them. `[steps]`
-    """
-
-    observations: NDArray[Any]
-    samples: Floats
-    masks: Flags
-    log_probabilities: Floats
-    rewards: Floats
+    observations: NDArray[Any]  # [steps, size], in the layout's dtype
+    samples: Floats  # of the actions, [steps, numbers]
+    masks: Flags  # which choices were allowed, [steps, choices]
+    log_probabilities: Floats  # of the samples, when they were drawn, [steps]
+    rewards: Floats  # beside the actions that they followed, [steps]
 
     @property
     def length(self) -> int:
-        """Its steps."""
+        """Return the number of steps."""
         return len(self.rewards)
 
     @property
     def total(self) -> float:
-        """The sum of its rewards."""
+        """Return the sum of rewards."""
         return float(self.rewards.sum(dtype=np.float64))
 
 
@@ -52,37 +45,29 @@ FIELDS = ("observations", "samples", "masks", "log_probabilities", "rewards")
 
 @dataclass(frozen=True)
 class EpisodeShape:
-    """How much a store holds.
+    """The size of a buffer of episodes."""
 
-    Attributes:
-        agents: Whose episodes they are.
-        team_size: Copies of an environment that begin each episode alike.
-        num_samples: Numbers of a sampled action.
-        ahead: Episodes that a copy may be ahead of its team's slowest.
-        longest: Steps after which an episode counts as endless.
-    """
-
-    agents: int
-    team_size: int
-    num_samples: int
-    ahead: int = 16
-    longest: int = 100_000
+    agents: int  # agents of all copies
+    team_size: int  # copies of an environment that begin each episode alike: a group
+    num_samples: int  # size of a sampled action
+    ahead: int = 16  # episodes that a copy may be ahead of the slowest of its group
+    longest: int = 100_000  # steps after which an episode counts as endless
 
 
 class Episodes:
-    """The open episode of every agent, and the ended ones until their team is complete.
+    """The open episode of every agent, and ended ones until their group is complete.
 
-    Copies of an environment that begin alike are a team: their episodes of the same number are
-    compared, and are given by `take` as soon as the slowest copy has ended its own. What runs
-    ahead waits. A copy that begins an episode more than `ahead` numbers before the slowest one
-    gives up that number for the whole team, which bounds the memory; since that is decided before
-    the episode is played, what is left is no choice by its content.
+    Copies of an environment that begin alike are a group: their episodes of the same number are
+    compared, and `take` returns them as soon as the slowest copy has ended its own. If a copy
+    begins an episode more than `ahead` numbers before the slowest one, the whole group gives up
+    that number, which bounds the memory; since that is decided before the episode is played, the
+    episodes that are left are not selected by their content.
 
-    Agents of one environment are counted each on its own, so each is to act in every episode.
-
-    Attributes:
-        given_up: Numbers that teams gave up so far.
+    Agents of one environment are counted separately, so each is to act in every episode. `given_up`
+    counts the numbers that groups gave up so far.
     """
+
+    bootstraps: ClassVar[bool] = False
 
     def __init__(self, group: AgentGroup, shape: EpisodeShape) -> None:
         if shape.agents % (group.num_agents * shape.team_size):
@@ -106,36 +91,45 @@ class Episodes:
 
     # ------------------------------------------------------------------ writing
 
-    def earn(
+    def record_reward(
         self,
         agents: Ids,
         rewards: Floats,
         terminations: Flags,
         truncations: Flags,
+        valid: Flags,
         live: Flags,
-    ) -> None:
-        """What reached these agents now; it belongs to their last actions.
+        costs: Floats | None = None,
+    ) -> Rewarded:
+        """Record what reached these agents now; it belongs to their last actions.
 
         Agents that have not acted since their last end are passed over. One that is not to act
-        next, and whose episode goes on, waits for more.
+        next, and whose episode continues, waits for more. `forget` episodes that a fault broke.
         """
-        waiting = self._waiting[agents]
-        ended = (terminations | truncations) & waiting
-        acted = agents[waiting]
-        self._open["rewards"][acted, self._length[acted] - 1] += rewards[waiting]
-        self._waiting[acted] = ~(live | ended)[waiting]
+        acted = self._waiting[agents]
+        ended = (terminations | truncations) & acted
+        mine, times = agents[acted], self._length[agents[acted]] - 1
+        sums = np.zeros(len(agents), np.float32)
+        self._open["rewards"][mine, times] += rewards[acted]
+        sums[acted] = self._open["rewards"][mine, times]
+        self._waiting[mine] = ~(live | ended)[acted]
         for agent in agents[ended].tolist():
             self._end(agent)
+        return Rewarded(acted, acted & (live | ended), sums)
 
-    def add(
+    def bootstrap(self, agents: Ids, final_values: Floats) -> None:
+        """Nothing: whole episodes need no values."""
+
+    def record_step(
         self,
         agents: Ids,
         observations: NDArray[Any],
         masks: Flags,
         samples: Floats,
         log_probabilities: Floats,
+        *_: Any,
     ) -> None:
-        """What agents see and do now."""
+        """Record what agents see and do now; values and states are not kept."""
         times = self._length[agents]
         if times.size and times.max() >= self._capacity:
             self._grow()
@@ -148,7 +142,7 @@ class Episodes:
         self._waiting[agents] = True
 
     def forget(self, agents: Ids) -> None:
-        """All that is not complete of these agents' teams, whose episodes are numbered anew."""
+        """Drop all incomplete episodes of these agents' groups, and restart their numbers."""
         teams = set(self._team[agents].tolist())
         whole = np.isin(self._team, list(teams))
         self._length[whole], self._number[whole], self._waiting[whole] = 0, 0, False
@@ -158,13 +152,18 @@ class Episodes:
     # ------------------------------------------------------------------ reading
 
     def take(self) -> list[list[Episode]]:
-        """The episodes of teams that are complete, since the last time."""
+        """Return the groups that were completed since the last call."""
         found, self._complete = self._complete, []
         return found
 
     @property
+    def full(self) -> bool:
+        """Whether a team is complete."""
+        return bool(self._complete)
+
+    @property
     def kept(self) -> int:
-        """Ended episodes that wait for their team."""
+        """Return the number of ended episodes that wait for their group."""
         return sum(map(len, self._ended.values()))
 
     # ------------------------------------------------------------------ episodes
@@ -224,12 +223,8 @@ class Episodes:
     # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Everything that is open or waits, as arrays."""
-        keys = [
-            (team, number, place)
-            for (team, number), ended in self._ended.items()
-            for place in ended
-        ]
+        """Return everything that is open or waits, as arrays."""
+        keys = [(*key, place) for key, ended in self._ended.items() for place in ended]
         waiting = [self._ended[team, number][place] for team, number, place in keys]
         complete = [episode for team in self._complete for episode in team]
         return {
@@ -258,16 +253,16 @@ class Episodes:
         self.given_up = int(state["count"])
         self._ended = {}
         for (team, number, place), episode in zip(
-            state["keys"].tolist(), unpack(_part(state, "ended")), strict=True
+            state["keys"].tolist(), unpack(with_prefix(state, "ended.")), strict=True
         ):
             self._ended.setdefault((team, number), {})[place] = episode
-        complete = unpack(_part(state, "complete"))
+        complete = unpack(with_prefix(state, "complete."))
         size = self.shape.team_size
         self._complete = [complete[i : i + size] for i in range(0, len(complete), size)]
 
 
 def pack(episodes: Sequence[Episode], group: AgentGroup) -> dict[str, NDArray[Any]]:
-    """Episodes one after another in one array for each field, and their lengths."""
+    """Concatenate episodes into one array for each field, with their lengths."""
     layout = group.observation_layout
     packed: dict[str, NDArray[Any]] = {"lengths": np.array([e.length for e in episodes], np.int64)}
     for name in FIELDS:
@@ -280,18 +275,18 @@ def pack(episodes: Sequence[Episode], group: AgentGroup) -> dict[str, NDArray[An
 
 
 def unpack(packed: Mapping[str, NDArray[Any]]) -> list[Episode]:
-    """What `pack` was given."""
+    """Undo `pack`."""
     ends = np.cumsum(packed["lengths"])[:-1]
     columns = [np.split(packed[name], ends) for name in FIELDS] if len(packed["lengths"]) else []
     return [Episode(*(part.copy() for part in parts)) for parts in zip(*columns, strict=True)]
 
 
-def _part(state: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    prefix = f"{name}."
-    return {key[len(prefix) :]: state[key] for key in state if key.startswith(prefix)}
+def with_prefix(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the entries whose names have a prefix, without it."""
+    return {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
 
 
 def began_alike(team: Iterable[Episode]) -> bool:
-    """Whether episodes have the same first observation."""
+    """Return whether episodes have the same first observation."""
     first, *others = [episode.observations[0] for episode in team]
     return all(np.array_equal(first, other) for other in others)

@@ -1,4 +1,4 @@
-"""Datasets from Minari's format and to it, through the package `minari` itself."""
+"""Import and export datasets of Minari, through the package `minari`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import FuguError, MissingExtraError, UsageError
 from fugu.core.files import DOCUMENT
-from fugu.data.columns import DatasetError
-from fugu.data.offline import Dataset, DatasetWriter, Episode
+from fugu.data.offline import Dataset, DatasetError, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
 from fugu.envs.suite import newest
 from fugu.spaces import Layout
@@ -33,18 +32,15 @@ def import_minari(
     *,
     env: str | None = None,
 ) -> Dataset:
-    """Write a Minari dataset's episodes as a dataset of ours.
+    """Write the episodes of a Minari dataset as a dataset of fugu, and return that.
 
     Args:
         source: The id of a dataset that is on this machine, such as "D4RL/pen/human-v2", or the
             folder of its data.
         folder: Where to write; a dataset that is there already gets more.
-        group: Whose episodes they are: `vec.groups[0]` of the environment. If not given, layouts
-            are those of Minari's spaces, in which keys are sorted.
-        env: The environment's name; what Minari says if not given.
-
-    Returns:
-        The dataset.
+        group: The agents of the episodes: `vec.groups[0]` of the environment. If not given,
+            layouts are those of Minari's spaces, in which keys are sorted.
+        env: The environment's name; Minari's if not given.
     """
     minari = _package("minari")
     path = Path(source)
@@ -57,7 +53,7 @@ def import_minari(
 
 @contextmanager
 def _explaining(source: str | Path) -> Iterator[None]:
-    """Errors of ours for what Minari, HDF5 or JSON say of files that are not as they should be."""
+    """Replace the errors of Minari, HDF5 and JSON for broken files by fugu's."""
     try:
         yield
     except FuguError:
@@ -90,7 +86,7 @@ def _check_sizes(path: Path) -> None:
 
 
 def _declared(group: Any, name: str, h5py: Any) -> int:
-    """The bytes that a part of an HDF5 file takes in memory; DatasetError if it is elsewhere."""
+    """Return the bytes of a part of an HDF5 file in memory; DatasetError if it is elsewhere."""
     link = group.get(name, getlink=True)
     part = group[name] if isinstance(link, h5py.HardLink) else None
     if isinstance(part, h5py.Group):
@@ -101,7 +97,7 @@ def _declared(group: Any, name: str, h5py: Any) -> int:
 
 
 def _copy(found: Any, folder: Path, group: AgentGroup | None, env: str | None) -> Dataset:
-    """The episodes of an open Minari dataset, as a dataset of ours."""
+    """Copy the episodes of an open Minari dataset."""
     if group is None:
         layouts = Layout.of(found.observation_space), Layout.of(found.action_space)
         group = AgentGroup(NAME, (0,), *layouts)
@@ -109,15 +105,15 @@ def _copy(found: Any, folder: Path, group: AgentGroup | None, env: str | None) -
     spec = found.env_spec
     name = env or ("" if spec is None else spec.id)
     with DatasetWriter(folder, group, name, {} if spec is None else spec.kwargs) as writer:
-        for told in found.iterate_episodes():
-            steps = len(told.rewards)
+        for episode in found.iterate_episodes():
+            steps = len(episode.rewards)
             writer.add(
                 Episode(
-                    _pack(observation, told.observations, steps + 1),
-                    _pack(action, told.actions, steps),
-                    np.asarray(told.rewards, np.float32),
-                    np.asarray(told.terminations, np.bool_),
-                    np.asarray(told.truncations, np.bool_),
+                    _pack(observation, episode.observations, steps + 1),
+                    _pack(action, episode.actions, steps),
+                    np.asarray(episode.rewards, np.float32),
+                    np.asarray(episode.terminations, np.bool_),
+                    np.asarray(episode.truncations, np.bool_),
                 )
             )
     return Dataset(folder)
@@ -131,11 +127,11 @@ def export_minari(
     Args:
         data: The dataset.
         name: Minari's id for it, such as "cartpole/mixture-v0".
-        group: Whose episodes they are: `vec.groups[0]` of the environment.
+        group: The agents of the episodes: `vec.groups[0]` of the environment.
         folder: Where to write; where `minari.load_dataset(name)` looks if not given.
 
     Returns:
-        The folder that holds the data.
+        The folder of the data.
     """
     data.check(group)
     storages = _package("minari.dataset.minari_storage")
@@ -184,9 +180,9 @@ def _package(name: str) -> Any:
 
 
 def _spec(metadata: dict[str, Any]) -> Any:
-    """How Gymnasium makes the environment; None if it is not one of its own."""
+    """Return Gymnasium's spec of the environment; None if it is not registered there."""
     name = metadata["env"]
-    # Of what is registered alone: a stranger's name may be that of a module to import.
+    # Only registered names: a stranger's name may be that of a module to import.
     found = newest(name, gymnasium.registry) or newest(name.partition(":")[2], gymnasium.registry)
     if found is None:
         return None
@@ -200,7 +196,7 @@ def _values(layout: Layout, rows: NDArray[Any]) -> list[Any]:
 
 
 def _stack(space: Space[Any], given: Sequence[Any]) -> Any:
-    """Values of a space as Minari has them: a tree whose leaves have the steps first."""
+    """Return values of a space as Minari's tree, whose leaves have the steps first."""
     match space:
         case spaces.Dict():
             return {key: _stack(s, [v[key] for v in given]) for key, s in space.spaces.items()}
@@ -213,7 +209,7 @@ def _stack(space: Space[Any], given: Sequence[Any]) -> Any:
 
 
 def _pack(layout: Layout, tree: Any, count: int) -> NDArray[Any]:
-    """Minari's tree of steps as rows."""
+    """Return Minari's tree of steps as rows."""
     rows = layout.zeros(count)
     for step, row in enumerate(rows):
         layout.pack(_step(layout.space, tree, step), row)

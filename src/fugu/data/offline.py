@@ -1,13 +1,15 @@
 """Offline data: whole episodes in a folder, appended as they end and read through memory maps.
 
-A folder holds one .npy file for each array, `episodes.npy` with a line for each episode, and
-`metadata.json`, which says how many of them count. Arrays are appended and reach the disk first;
-then the metadata is replaced in one rename. Whatever a killed writer left beyond it does not count
-and is cut off by the next one.
+A folder has a .npy file for each array, `episodes.npy` with a row for each episode, and
+`metadata.json`, which has the number of committed episodes. Arrays are appended and reach the disk
+first; then the metadata is replaced in one rename. Whatever a killed writer left beyond it is not
+committed, and the next writer cuts it off.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 import fugu
 from fugu.core.closing import Closing
-from fugu.core.errors import UsageError
-from fugu.core.files import DOCUMENT, read_bytes
+from fugu.core.errors import FuguError, UsageError
+from fugu.core.files import DOCUMENT, check_file, read_bytes
 from fugu.core.writing import write_whole
-from fugu.data.columns import Column, DatasetError, Kind, map_rows
 from fugu.envs.contract import AgentGroup
 from fugu.envs.masks import mask_heads
 from fugu.spaces import Layout
@@ -30,37 +32,45 @@ from fugu.store import values
 
 FORMAT = 1  # of the folder
 METADATA, EPISODES = "metadata.json", "episodes.npy"
-COMMIT_BYTES = 32 * 2**20  # that are kept in memory before they are written
-EPISODE = np.dtype(
-    [("start", "<i8"), ("length", "<i8"), ("return", "<f8"), ("checksum", "<u4")],
-)
+COMMIT_BYTES = 32 * 2**20  # kept in memory before they are written
+EPISODE = np.dtype([("start", "<i8"), ("length", "<i8"), ("return", "<f8"), ("checksum", "<u4")])
 ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
+DTYPES = {str(np.dtype(code)) for code in "?bBhHiIlLqQefd"}  # of observations and actions
+# What a dataset's metadata has at least.
+METADATA_TYPES: dict[str, type] = {
+    "env": str,
+    "env_kwargs": dict,
+    "observations": dict,
+    "actions": dict,
+    "choices": list,
+    "episodes": int,
+    "steps": int,
+    "checksum": int,
+    "statistics": dict,
+}
+Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a column: its dtype, and the shape of a row
+
+
+class DatasetError(FuguError, RuntimeError):
+    """A dataset that is missing, broken, or of something else."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """What one agent saw, did and earned from a reset to an end.
+    """What one agent saw, did and received from a reset to an end."""
 
-    Attributes:
-        observations: Rows of the layout, one more than there are steps: the last is the final one.
-        actions: Rows of the action layout, as the environment was given them. `[steps, size]`
-        rewards: `[steps]`
-        terminations: Whether the environment ended the episode after the step. `[steps]`
-        truncations: Whether it was cut off there. `[steps]`
-    """
-
-    observations: NDArray[Any]
-    actions: NDArray[Any]
-    rewards: NDArray[np.float32]
-    terminations: NDArray[np.bool_]
-    truncations: NDArray[np.bool_]
+    observations: NDArray[Any]  # rows of the layout, the final one included, [steps + 1, size]
+    actions: NDArray[Any]  # rows of the action layout, as the environment got them, [steps, size]
+    rewards: NDArray[np.float32]  # [steps]
+    terminations: NDArray[np.bool_]  # whether the environment ended the episode there, [steps]
+    truncations: NDArray[np.bool_]  # whether the episode was cut off there, [steps]
 
     def __len__(self) -> int:
         return len(self.rewards)
 
     @property
     def checksum(self) -> int:
-        """Of all its bytes."""
+        """CRC-32 of all arrays."""
         found = 0
         for name in ARRAYS:
             found = zlib.crc32(np.ascontiguousarray(getattr(self, name)).tobytes(), found)
@@ -73,15 +83,12 @@ class Dataset:
     Attributes:
         folder: Where it is.
         metadata: The environment, its layouts, who wrote it, and statistics of returns and lengths.
-        starts: The first step of each episode. `[episodes]`
-        lengths: Its steps. `[episodes]`
-        returns: Its sum of rewards. `[episodes]`
+        starts: The first step of each episode, `[episodes]`.
+        lengths: Steps of each episode, `[episodes]`.
+        returns: Sum of rewards of each episode, `[episodes]`.
         observations: `[steps + episodes, size]`, each episode's with one more at its end: step `s`
             of episode `e`, counted through all episodes, saw row `s + e`.
-        actions: `[steps, size]`
-        rewards: `[steps]`
-        terminations: `[steps]`
-        truncations: `[steps]`
+        actions: `[steps, size]`; `rewards`, `terminations` and `truncations` are `[steps]`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -109,7 +116,7 @@ class Dataset:
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> Episode:
-        """An episode; its arrays are views of the maps."""
+        """Return an episode, whose arrays are views of the maps."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"episode {index}: there are {len(self)}.")
         place = index % len(self)
@@ -124,15 +131,15 @@ class Dataset:
 
     @property
     def steps(self) -> int:
-        """Of all episodes."""
+        """Steps of all episodes."""
         return int(self.metadata["steps"])
 
     def check(self, group: AgentGroup) -> None:
-        """Raise unless the data is of agents with these layouts."""
+        """Raise DatasetError unless the data is of agents with these layouts."""
         _check_layouts(self.folder, self.metadata, group)
 
     def verify(self) -> None:
-        """Read everything; raise where a checksum is wrong."""
+        """Read everything, and raise DatasetError if a checksum is wrong."""
         for index, episode in enumerate(self):
             if episode.checksum != self._table["checksum"][index]:
                 raise DatasetError(
@@ -141,17 +148,113 @@ class Dataset:
                 )
 
 
+class Column:
+    """An array that grows at its end: a .npy file, whose header leaves room for a longer one."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.path, self.dtype, self.shape = path, dtype, shape
+        if path.is_symlink():
+            raise DatasetError(
+                f"{path}: it is a link, and would be written through. Copy the data."
+            )
+        if not path.exists():
+            path.touch()
+        try:
+            check_file(path)
+            self._file = path.open("r+b")
+        except OSError as error:
+            raise DatasetError(f"{path}: it cannot be written: {error.strerror}.") from None
+        if not path.stat().st_size:
+            self._write_header(0)
+        self._offset = _read_header(path, (dtype, shape))
+        self._row_bytes = dtype.itemsize * math.prod(shape)
+
+    def append(self, arrays: Sequence[NDArray[Any]], first: int) -> None:
+        """Write rows from `first` on; they are on the disk when this returns."""
+        self._file.seek(self._offset + first * self._row_bytes)
+        for array in arrays:
+            self._file.write(np.ascontiguousarray(array, self.dtype).tobytes())
+        self._flush(first + sum(map(len, arrays)))
+
+    def truncate(self, rows: int) -> None:
+        """Keep only the first rows; the file may hold more, or fewer if it was damaged."""
+        self._file.truncate(self._find_end(rows))
+        self._flush(rows)
+
+    def read(self, rows: int) -> NDArray[Any]:
+        """Return the first rows."""
+        size = self._find_end(rows) - self._offset
+        self._file.seek(self._offset)
+        return np.frombuffer(self._file.read(size), self.dtype).reshape(-1, *self.shape)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _find_end(self, rows: int) -> int:
+        end = self._offset + rows * self._row_bytes
+        if os.fstat(self._file.fileno()).st_size < end:
+            raise _too_short(self.path)
+        return end
+
+    def _flush(self, rows: int) -> None:
+        """Write data to the disk first, then the header that counts it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._write_header(rows)
+
+    def _write_header(self, rows: int) -> None:
+        self._file.seek(0)
+        described = npy.dtype_to_descr(self.dtype)
+        header = {"descr": described, "fortran_order": False, "shape": (rows, *self.shape)}
+        npy.write_array_header_1_0(self._file, header)
+        self._file.flush()
+
+
+def _read_header(path: Path, kind: Kind) -> int:
+    """Return where the data of a .npy file begins; raise DatasetError if it is of another kind."""
+    dtype, row = kind
+    try:
+        check_file(path)
+        with path.open("rb") as file:
+            npy.read_magic(file)
+            shape, _, found = npy.read_array_header_1_0(file)
+            offset = file.tell()
+    except Exception as error:  # NumPy parses headers as Python, which fails in many ways
+        raise DatasetError(f"{path}: it cannot be read: {error!s:.500}. Record it anew.") from None
+    if shape[1:] != row or found != dtype:
+        raise DatasetError(
+            f"{path}: given {found} of shape {shape}; allowed: {dtype} of shape "
+            f"(rows, {', '.join(map(str, row))})."
+        )
+    return offset
+
+
+def map_rows(path: Path, rows: int, kind: Kind) -> NDArray[Any]:
+    """Return the first rows of a .npy file as a map; its header may count more, or fewer."""
+    offset, (dtype, row) = _read_header(path, kind), kind
+    size = rows * math.prod(row) * dtype.itemsize
+    if path.stat().st_size < offset + size:
+        raise _too_short(path)
+    if not size:
+        return np.zeros((rows, *row), dtype)
+    return np.memmap(path, dtype, "r", offset, (rows, *row))
+
+
+def _too_short(path: Path) -> DatasetError:
+    return DatasetError(f"{path}: it is shorter than its metadata says. Record it anew.")
+
+
 class DatasetWriter(Closing):
     """Appends episodes to a folder, a new one or one of the same environment.
 
-    What was added counts from the next `commit` on, which comes by itself after some megabytes
-    and at the end of a `with` block.
+    Episodes are committed by `commit`, after some megabytes, and at the end of a `with` block.
 
     Args:
         folder: Where to write.
-        group: Whose episodes they are.
+        group: The agents of the episodes.
         env: The environment's name, as `fugu.make` takes it.
-        env_kwargs: Its arguments.
+        env_kwargs: Arguments of the environment.
     """
 
     def __init__(
@@ -176,18 +279,8 @@ class DatasetWriter(Closing):
             self._metadata = {"format": FORMAT, "fugu": fugu.__version__, **own}
             self._metadata |= {"episodes": 0, "steps": 0, "checksum": 0, "statistics": {}}
         self.folder.mkdir(parents=True, exist_ok=True)
-        observation, action = group.observation_layout, group.action_layout
-        kinds: list[Kind] = [
-            (observation.dtype, (observation.size,)),
-            (action.dtype, (action.size,)),
-            (np.dtype(np.float32), ()),
-            (np.dtype(np.bool_), ()),
-            (np.dtype(np.bool_), ()),
-        ]
-        self._columns = {
-            name: Column(self.folder / f"{name}.npy", *kind)
-            for name, kind in zip(ARRAYS, kinds, strict=True)
-        }
+        kinds = _kinds(self.folder, self._metadata)
+        self._columns = {name: Column(self.folder / f"{name}.npy", *kinds[name]) for name in ARRAYS}
         self._lines = Column(self.folder / EPISODES, EPISODE, ())
         self._pending: list[Episode] = []
         self._pending_bytes = 0
@@ -196,7 +289,7 @@ class DatasetWriter(Closing):
 
     @property
     def episodes(self) -> int:
-        """That count already."""
+        """Number of committed episodes."""
         return int(self._metadata["episodes"])
 
     def add(self, episode: Episode) -> None:
@@ -218,7 +311,7 @@ class DatasetWriter(Closing):
             self.commit()
 
     def commit(self) -> None:
-        """Let all that was added count; a kill from now on does not lose it."""
+        """Commit all episodes that were added; a kill from now on does not lose them."""
         if not self._pending:
             return
         lines = np.zeros(len(self._pending), EPISODE)
@@ -232,46 +325,43 @@ class DatasetWriter(Closing):
             first = int(self._metadata["steps"]) + (self.episodes if name == "observations" else 0)
             column.append([getattr(episode, name) for episode in self._pending], first)
         self._lines.append([lines], self.episodes)
-        self._tell(self.episodes + len(lines), steps)
+        self._write_metadata(self.episodes + len(lines), steps)
         self._pending, self._pending_bytes = [], 0
 
     def keep(self, episodes: int) -> None:
-        """Only the first so many; whatever stands beyond them is cut off.
-
-        A resumed run goes back to what there was at its checkpoint.
-        """
+        """Cut off all but the first episodes, as a resumed run goes back to its checkpoint."""
         if not 0 <= episodes <= self.episodes:
             raise UsageError(f"keep: given {episodes}; allowed: 0 to {self.episodes}.")
         lines = self._lines.read(self.episodes)
         _check_table(self.folder / EPISODES, lines, int(self._metadata["steps"]))
         steps = int(lines["length"][:episodes].sum())
         if episodes < self.episodes:  # first they no longer count, then they are gone
-            self._tell(episodes, steps)
+            self._write_metadata(episodes, steps)
         for name, column in self._columns.items():
-            column.cut(steps + episodes if name == "observations" else steps)
-        self._lines.cut(episodes)
+            column.truncate(steps + episodes if name == "observations" else steps)
+        self._lines.truncate(episodes)
 
     def close(self) -> None:
-        """Commit and let go of the files."""
+        """Commit, and close the files."""
         self.commit()
         for column in (*self._columns.values(), self._lines):
             column.close()
 
-    def _tell(self, episodes: int, steps: int) -> None:
+    def _write_metadata(self, episodes: int, steps: int) -> None:
         """Replace the metadata, in one rename."""
         lines = self._lines.read(episodes)
-        told = self._metadata | {
+        metadata = self._metadata | {
             "episodes": episodes,
             "steps": steps,
             "checksum": zlib.crc32(lines.tobytes()),
             "statistics": statistics(lines["return"], lines["length"]),
         }
-        write_whole(self.folder / METADATA, values.dump(told))
-        self._metadata = told
+        write_whole(self.folder / METADATA, values.dump(metadata))
+        self._metadata = metadata
 
 
 def statistics(returns: NDArray[Any], lengths: NDArray[Any]) -> dict[str, float]:
-    """Means, deviations and extremes, as the metadata holds them.
+    """Return means, deviations and extremes for the metadata.
 
     >>> statistics(np.array([1.0, 3.0]), np.array([5, 5]))["mean_return"]
     2.0
@@ -289,7 +379,7 @@ def statistics(returns: NDArray[Any], lengths: NDArray[Any]) -> dict[str, float]
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """What a dataset's folder says of itself."""
+    """Read and check the metadata of a dataset."""
     try:
         found = values.load(read_bytes(folder / METADATA, DOCUMENT))
     except FileNotFoundError:
@@ -306,7 +396,7 @@ def read_metadata(folder: Path) -> dict[str, Any]:
             f"{folder}: given a dataset of format {found.get('format')!r:.80}; allowed: {FORMAT}. "
             "A newer fugu wrote it."
         )
-    for name, kind in _METADATA.items():
+    for name, kind in METADATA_TYPES.items():
         given = found.get(name)
         if not isinstance(given, kind) or (isinstance(given, int) and not 0 <= given < 1 << 48):
             raise DatasetError(
@@ -316,28 +406,14 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     return found
 
 
-# What a dataset's metadata has at least.
-_METADATA: dict[str, type] = {
-    "env": str,
-    "env_kwargs": dict,
-    "observations": dict,
-    "actions": dict,
-    "choices": list,
-    "episodes": int,
-    "steps": int,
-    "checksum": int,
-    "statistics": dict,
-}
-
-
 def group_folders(folder: str | Path, groups: Sequence[AgentGroup]) -> list[Path]:
-    """Where the data of each group of agents is: the folder itself if there is only one group."""
-    place = Path(folder)
-    return [place] if len(groups) == 1 else [place / group.name for group in groups]
+    """Return the folder of each group's data: the folder itself if there is only one group."""
+    root = Path(folder)
+    return [root] if len(groups) == 1 else [root / group.name for group in groups]
 
 
 def _kinds(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Kind]:
-    """Of all columns of a dataset."""
+    """Return the dtypes and shapes of all columns of a dataset."""
     found: dict[str, Kind] = {
         "rewards": (np.dtype(np.float32), ()),
         "terminations": (np.dtype(np.bool_), ()),
@@ -345,7 +421,7 @@ def _kinds(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Kind]:
     }
     for name in ("observations", "actions"):
         dtype, size = metadata[name].get("dtype"), metadata[name].get("size")
-        plain = isinstance(dtype, str) and dtype in _DTYPES
+        plain = isinstance(dtype, str) and dtype in DTYPES
         if not plain or not isinstance(size, int) or not 0 <= size < 1 << 40:
             raise DatasetError(
                 f"{folder / METADATA}: given {name} of {size!r:.80} times {dtype!r:.80}; allowed: "
@@ -353,9 +429,6 @@ def _kinds(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Kind]:
             )
         found[name] = (np.dtype(dtype), (int(size),))  # true is one, for Python
     return found
-
-
-_DTYPES = {str(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
 
 
 def _check_table(path: Path, table: NDArray[Any], steps: int) -> None:
@@ -367,7 +440,7 @@ def _check_table(path: Path, table: NDArray[Any], steps: int) -> None:
 
 
 def _describe(group: AgentGroup) -> dict[str, Any]:
-    """What must be the same for data and environment to fit."""
+    """Return what must be the same for data and environment to fit."""
     layouts = {"observations": group.observation_layout, "actions": group.action_layout}
     return {
         "group": group.name,
@@ -377,16 +450,17 @@ def _describe(group: AgentGroup) -> dict[str, Any]:
 
 
 def _describe_layout(layout: Layout) -> dict[str, Any]:
-    return {
-        "space": str(layout.space),
-        "dtype": str(layout.dtype),
-        "size": layout.size,
-        "leaves": [
-            {"path": leaf.path, "dtype": str(leaf.dtype), "shape": list(leaf.shape)}
-            | {"offset": leaf.offset}
-            for leaf in layout.leaves
-        ],
-    }
+    leaves = [
+        {
+            "path": leaf.path,
+            "dtype": str(leaf.dtype),
+            "shape": list(leaf.shape),
+            "offset": leaf.offset,
+        }
+        for leaf in layout.leaves
+    ]
+    space, dtype = str(layout.space), str(layout.dtype)
+    return {"space": space, "dtype": dtype, "size": layout.size, "leaves": leaves}
 
 
 def _check_layouts(folder: Path, metadata: Mapping[str, Any], group: AgentGroup) -> None:

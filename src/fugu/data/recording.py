@@ -1,9 +1,10 @@
-"""Recording: what agents of a vector do, written down as episodes when they end."""
+"""Record what the agents of a vector do, as episodes of a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,41 +24,38 @@ RECORDING = 0x7265  # the branch of the seed tree
 COPIES = 16
 
 
-class _Stretch:
+@dataclass
+class _OpenEpisode:
     """An agent's episode so far."""
 
-    def __init__(self) -> None:
-        self.observations: list[NDArray[Any]] = []
-        self.actions: list[NDArray[Any]] = []
-        self.rewards: list[float] = []
+    observations: list[NDArray[Any]] = field(default_factory=list)
+    actions: list[NDArray[Any]] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
 
     def close(self, final: NDArray[Any], terminated: bool, truncated: bool) -> Episode:
         ends = np.zeros((2, len(self.rewards)), np.bool_)
         ends[:, -1] = terminated, truncated
-        return Episode(
-            np.stack([*self.observations, final]),
-            np.stack(self.actions),
-            np.array(self.rewards, np.float32),
-            *ends,
-        )
+        observations = np.stack([*self.observations, final])
+        rewards = np.array(self.rewards, np.float32)
+        return Episode(observations, np.stack(self.actions), rewards, *ends)
 
 
-class EpisodeStatisticser:
-    """One group's agents: their episodes go to a writer when they end.
+class GroupRecorder:
+    """Writes the episodes of one group's agents when they end.
 
-    Rewards that reach an agent between its turns belong to its last action. An episode that a
-    fault broke, and what is under way in the end, are left out; so is what an agent does before
-    the first reset that is seen of it.
+    Rewards that reach an agent between its turns belong to its last action. Left out are episodes
+    that a fault broke, those that are open at the end, and what agents do before their first
+    recorded reset.
 
     Args:
         writer: Takes the episodes.
-        agents: Of the whole vector.
-        begun: Whether all agents stand before their first action; of a vector under way, only
-            episodes that begin later are written.
-        quota: Episodes of an agent that are written at most.
+        agents: Number of agents of the vector.
+        begun: Whether all agents stand before their first action; of a vector that runs already,
+            only episodes that begin later are written.
+        quota: Most episodes of an agent that are written.
 
     Attributes:
-        counts: Episodes of each agent that were written.
+        counts: Written episodes of each agent.
     """
 
     def __init__(
@@ -65,40 +63,34 @@ class EpisodeStatisticser:
     ) -> None:
         self.writer, self._quota = writer, quota
         self.counts = np.zeros(agents, np.int64)
-        self._stretches = [_Stretch() if begun else None for _ in range(agents)]
-        self._waiting = np.zeros(agents, np.bool_)
+        self._open = [_OpenEpisode() if begun else None for _ in range(agents)]
+        self._waiting = np.zeros(agents, np.bool_)  # for what follows the last action
 
-    def note(self, agents: NDArray[np.int64], rows: Buffers, actions: NDArray[Any]) -> None:
-        """A batch's rows of the group, and what its agents do next."""
+    def record(self, agents: NDArray[np.int64], rows: Buffers, actions: NDArray[Any]) -> None:
+        """Record a batch's rows of the group, and what its agents do next."""
         ended = rows.terminations | rows.truncations | ~rows.valid
         for row, agent in enumerate(agents.tolist()):
-            stretch = self._stretches[agent]
-            if stretch is not None and self._waiting[agent]:
-                stretch.rewards[-1] += float(rows.rewards[row])
+            episode = self._open[agent]
+            if episode is not None and self._waiting[agent]:
+                episode.rewards[-1] += float(rows.rewards[row])
                 self._waiting[agent] = not (rows.live[row] or ended[row])
                 if ended[row] and rows.valid[row] and self.counts[agent] != self._quota:
                     ends = bool(rows.terminations[row]), bool(rows.truncations[row])
-                    self.writer.add(stretch.close(rows.final[row].copy(), *ends))
+                    self.writer.add(episode.close(rows.final[row].copy(), *ends))
                     self.counts[agent] += 1
             if ended[row]:
-                stretch = self._stretches[agent] = _Stretch()
-            if stretch is not None and rows.live[row]:
-                stretch.observations.append(rows.observations[row].copy())
-                stretch.actions.append(np.array(actions[row]))
-                stretch.rewards.append(0.0)
+                episode = self._open[agent] = _OpenEpisode()
+            if episode is not None and rows.live[row]:
+                episode.observations.append(rows.observations[row].copy())
+                episode.actions.append(np.array(actions[row]))
+                episode.rewards.append(0.0)
                 self._waiting[agent] = True
 
 
 class Recorder:
-    """All groups of a vector, each into its own folder.
+    """Records all groups of a vector; several groups have a folder each in the given one.
 
-    Args:
-        vec: Whose batches are noted.
-        folder: Of the data; of several groups, each has a folder in it.
-        env: The environment's name.
-        env_kwargs: Its arguments.
-        begun: As of `EpisodeStatisticser`.
-        quota: As of `EpisodeStatisticser`.
+    The environment's name and arguments are for the metadata; see `GroupRecorder` for the rest.
     """
 
     def __init__(
@@ -111,23 +103,23 @@ class Recorder:
         begun: bool = True,
         quota: int | None = None,
     ) -> None:
-        self._groups, self._copies = vec.groups, vec.num_envs
+        self._copies = vec.num_envs
+        self._layouts = [group.action_layout for group in vec.groups]
         self.writers = [
             DatasetWriter(place, group, env, env_kwargs)
             for place, group in zip(group_folders(folder, vec.groups), vec.groups, strict=True)
         ]
         self._recorders = [
-            EpisodeStatisticser(writer, vec.num_envs * group.num_agents, begun=begun, quota=quota)
+            GroupRecorder(writer, vec.num_envs * group.num_agents, begun=begun, quota=quota)
             for writer, group in zip(self.writers, vec.groups, strict=True)
         ]
 
     def __call__(self, batch: Batch, actions: Sequence[NDArray[Any]]) -> None:
-        """Note a batch, and what its agents do next."""
-        for recorder, group, rows, layout in zip(
-            self._recorders, batch.groups, actions, self._groups, strict=True
-        ):
-            fitted = layout.action_layout.fit_rows(rows, len(group.agent_ids))
-            recorder.note(group.agent_ids, group.rows, fitted)
+        """Record a batch, and what its agents do next."""
+        pairs = zip(self._recorders, self._layouts, strict=True)
+        for (recorder, layout), group, rows in zip(pairs, batch.groups, actions, strict=True):
+            agents = group.agent_ids
+            recorder.record(agents, group.rows, layout.fit_rows(rows, len(agents)))
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -137,13 +129,13 @@ class Recorder:
         return found
 
     def commit(self) -> list[int]:
-        """Let all episodes count; how many there are of each group."""
+        """Commit all episodes; return how many there are of each group."""
         for writer in self.writers:
             writer.commit()
         return [writer.episodes for writer in self.writers]
 
     def close(self) -> None:
-        """Commit, and let go of the files."""
+        """Commit, and close the files."""
         for writer in self.writers:
             writer.close()
 
@@ -166,20 +158,20 @@ def record_episodes(
     Every copy plays the same number of episodes, so that short ones are not recorded more often.
 
     Args:
-        env: As of `fugu.make`.
-        folder: Of the dataset; one that is there already goes on.
+        env: See `fugu.make`.
+        folder: Of the dataset, which may exist already.
         episodes: Of the environment, rounded up to a multiple of the copies.
         policy: Gives the actions for a batch, as `Vector.send` takes them; random legal ones if
             not given.
-        copies: That play side by side; at most 16 if not given.
-        backend: Who steps them, as of `fugu.make`.
+        copies: Copies of the environment; at most 16 if not given.
+        backend: See `fugu.make`.
         seed: Of the environments and of random actions.
         env_kwargs: Arguments of the environment.
-        name: Of the environment, for the metadata, if `env` is something to call.
-        tell: Called with the episodes so far.
+        name: Of the environment, for the metadata, if `env` is a callable.
+        tell: Called with the number of episodes so far.
 
     Returns:
-        Episodes that were played.
+        Number of episodes that were played.
     """
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")

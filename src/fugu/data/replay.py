@@ -8,8 +8,9 @@ it. So a sequence may run over the ends of episodes, and its flags say where the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fugu.core.errors import UsageError
-from fugu.envs.contract import AgentGroup
+from fugu.data.segments import Rewarded
+from fugu.envs.contract import AgentGroup, Buffers
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -26,70 +28,49 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ReplayShape:
-    """How much a replay holds.
-
-    Attributes:
-        agents: Whose steps.
-        steps: Of each agent.
-        length: Of a sequence, without the step before it.
-        num_samples: Numbers of a sampled action.
-        deter: Numbers of the recurrent part of a latent state.
-        stoch: Categories of the other.
-    """
+    """The size of a replay."""
 
     agents: int
-    steps: int
-    length: int
-    num_samples: int
-    deter: int
-    stoch: int
-
-    def __post_init__(self) -> None:
-        if self.steps <= self.length:
-            raise UsageError(
-                f"replay: given {self.steps} steps for each of {self.agents} agents; allowed: "
-                f"more than {self.length}, a sequence's. Raise train.replay-size, or lower "
-                "vec.num-envs."
-            )
+    steps: int  # of each agent
+    length: int  # of a sequence, without the step before it
+    num_samples: int  # numbers of a sampled action
+    deter: int  # numbers of the recurrent part of a latent state
+    stoch: int  # categories of the other part
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences as tensors, `[time, batch, ...]`; time 0 is the step before each sequence.
+    """Sequences as tensors, `[time, batch, ...]`; time 0 is the step before each sequence."""
 
-    Attributes:
-        observations: In the layout's dtype.
-        samples: Of the actions that followed each observation.
-        masks: Which choices were allowed for them.
-        rewards: That came with each observation.
-        first: Whether an episode begins with it.
-        last: Whether one ends with it.
-        terminal: Whether that end is the environment's own.
-        deter: Of the latent state at time 0, `[batch, deter]`.
-        stoch: Categories of the same, `[batch, stoch]`.
-        places: Where the sequences stand, `[time, batch]`; `refresh` takes them.
-    """
-
-    observations: Tensor
-    samples: Tensor
-    masks: Tensor
-    rewards: Tensor
-    first: Tensor
-    last: Tensor
-    terminal: Tensor
-    deter: Tensor
-    stoch: Tensor
-    places: Ids
+    observations: Tensor  # in the layout's dtype
+    samples: Tensor  # of the actions that followed each observation
+    masks: Tensor  # which choices were allowed for them
+    rewards: Tensor  # received with each observation
+    first: Tensor  # whether an episode begins with it
+    last: Tensor  # whether an episode ends with it
+    terminal: Tensor  # whether the environment itself ended the episode
+    deter: Tensor  # of the latent state at time 0, [batch, deter]
+    stoch: Tensor  # categories of the latent state at time 0, [batch, stoch]
+    places: Ids  # indices of the steps in the replay, [time, batch], for `refresh`
 
 
 class Replay:
     """A ring of steps for each agent; sequences start at every step of every agent alike.
 
-    Observations keep their flat dtype, latent states are stored in two bytes a number and one a
-    category. Memory is claimed as it is filled.
+    Rewards that reach an agent between its actions belong to its next step. Observations keep
+    their flat dtype; latent states take two bytes a number and one a category. Memory is claimed
+    as it is filled. `pending` is what is known of the next step of every agent.
     """
 
+    bootstraps: ClassVar[bool] = False
+
     def __init__(self, group: AgentGroup, shape: ReplayShape, *, online: bool = True) -> None:
+        if shape.steps <= shape.length:
+            raise UsageError(
+                f"replay: given {shape.steps} steps for each of {shape.agents} agents; allowed: "
+                f"more than {shape.length}, a sequence's. Raise train.replay-size, or lower "
+                "vec.num-envs."
+            )
         self.shape, self._online = shape, online
         layout, places = group.observation_layout, (shape.agents, shape.steps)
         self._arrays: dict[str, NDArray[Any]] = {
@@ -106,19 +87,80 @@ class Replay:
         rows = shape.agents * shape.steps
         self._flat = {k: v.reshape(rows, *v.shape[2:]) for k, v in self._arrays.items()}
         self._written = np.zeros(shape.agents, np.int64)  # steps of each agent, ever
-        self._fresh: deque[tuple[int, int]] = deque()  # an agent, and a step of it
+        self._fresh: deque[tuple[int, int]] = deque()  # agents and first steps of new sequences
+        self.pending: dict[str, NDArray[Any]] = {
+            "rewards": np.zeros(shape.agents, np.float32),  # since the last action
+            "waiting": np.zeros(shape.agents, np.bool_),  # for what follows the last action
+            "first": np.ones(shape.agents, np.bool_),  # whether an episode begins next
+        }
 
     def __len__(self) -> int:
-        """Steps that it holds."""
+        """Return the number of steps that it holds."""
         return int(np.minimum(self._written, self.shape.steps).sum())
 
     @property
+    def full(self) -> bool:
+        """Whether a sequence can start anywhere."""
+        return bool(self.starts)
+
+    @property
     def starts(self) -> int:
-        """Places where a sequence can start."""
+        """Number of steps at which a sequence can start."""
         return int(self._starts().sum())
 
+    def record_reward(
+        self,
+        agents: Ids,
+        rewards: Floats,
+        terminations: Flags,
+        truncations: Flags,
+        valid: Flags,
+        live: Flags,
+        costs: Floats | None = None,
+    ) -> Rewarded:
+        """Record what reached these agents now; it belongs to the steps that follow."""
+        acted = self.pending["waiting"][agents]
+        self.pending["rewards"][agents] += np.where(acted & valid, rewards, 0.0)
+        complete = acted & (live | terminations | truncations | ~valid)
+        return Rewarded(acted, complete, self.pending["rewards"][agents])
+
+    def bootstrap(self, agents: Ids, final_values: Floats) -> None:
+        """Do nothing: the last observations of episodes are steps."""
+
+    def record_ends(self, agents: Ids, rows: Buffers, acted: Flags) -> None:
+        """Record the last observations of episodes, of agents that had `acted`."""
+        ended = rows.terminations | rows.truncations | ~rows.valid
+        if not ended.any():
+            return
+        over, rewards = ended & acted & rows.valid, self.pending["rewards"]
+        self.add(
+            agents[over],
+            observations=rows.final[over],
+            rewards=rewards[agents[over]],
+            last=True,
+            terminal=rows.terminations[over],
+        )
+        self.end(agents[acted & ~rows.valid])
+        gone = agents[ended]
+        rewards[gone], self.pending["waiting"][gone], self.pending["first"][gone] = 0.0, False, True
+
+    def record_step(
+        self,
+        agents: Ids,
+        observations: NDArray[Any],
+        masks: Flags,
+        samples: Floats,
+        *_: Any,
+        **latents: Any,
+    ) -> None:
+        """Record what agents see and do now, with their latent states `deter` and `stoch`."""
+        rewards, waiting, first = self.pending.values()
+        values = {"observations": observations, "samples": samples, "masks": masks, **latents}
+        self.add(agents, rewards=rewards[agents], first=first[agents], **values)
+        rewards[agents], waiting[agents], first[agents] = 0.0, True, False
+
     def add(self, agents: Ids, **values: Any) -> None:
-        """One step of each of these agents; what is not given is zero."""
+        """Add one step of each of these agents; values that are not given are zero."""
         if not len(agents):
             return
         written = self._written[agents]
@@ -132,13 +174,13 @@ class Replay:
                 self._fresh.append((int(agent), int(step)))
 
     def end(self, agents: Ids) -> None:
-        """The steps added last were the last of their episodes, though nobody saw what followed."""
+        """Make the steps added last the last of their episodes, whose end nobody saw."""
         agents = agents[self._written[agents] > 0]
         rows = agents * self.shape.steps + (self._written[agents] - 1) % self.shape.steps
         self._flat["last"][rows] = True
 
     def sample(self, batch: int, random: np.random.Generator, device: torch.device) -> Sequences:
-        """Sequences: those that are new first, then any, each start as probable as every other."""
+        """Return sequences: new ones first, then others drawn uniformly from all starts."""
         agents, steps = self._choose(batch, random)
         times = np.arange(self.shape.length + 1)[:, None] + steps  # [time, batch]
         places = agents * self.shape.steps + times % self.shape.steps
@@ -150,12 +192,12 @@ class Replay:
         return Sequences(**found, places=places)
 
     def refresh(self, places: Ids, deter: Tensor, stoch: Tensor) -> None:
-        """Latent states that were found anew, of categories `[time, batch, stoch]`."""
+        """Replace latent states; categories are `[time, batch, stoch]`."""
         self._flat["deter"][places] = deter.detach().to(torch.float16).cpu().numpy()
         self._flat["stoch"][places] = stoch.to(torch.uint8).cpu().numpy()
 
     def _choose(self, batch: int, random: np.random.Generator) -> tuple[Ids, Ids]:
-        """Agents, and the first step of a sequence of each, counted from its first ever."""
+        """Return agents, and the first step of a sequence of each, counted from its first ever."""
         starts = self._starts()
         total = int(starts.sum())
         if not total:
@@ -186,7 +228,7 @@ class Replay:
     # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """All that was written, as arrays."""
+        """Return all that was written, as arrays."""
         filled = int(min(self._written.max(initial=0), self.shape.steps))
         return {
             **{name: array[:, :filled] for name, array in self._arrays.items()},
@@ -194,7 +236,7 @@ class Replay:
             "fresh": np.array(self._fresh, np.int64).reshape(-1, 2),
         }
 
-    def load_state_dict(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go back to a `state_dict`."""
         for name, array in self._arrays.items():
             given = state[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +42,14 @@ class SegmentShape:
     num_costs: int = 0
 
 
+class Rewarded(NamedTuple):
+    """What `record_reward` found of the agents that it was given."""
+
+    acted: Flags  # those who had acted, and so were rewarded, [agents]
+    complete: Flags  # those whose last action earns nothing more
+    rewards: Floats  # the sum of what their last actions earned so far
+
+
 class Segments:
     """Rows that agents fill step by step, in whatever order batches come.
 
@@ -73,6 +81,8 @@ class Segments:
         starts_episode: Whether the first step of a row is the first of an episode. `[rows]`
         episode_costs: Of whole episodes; those that ended are forgotten with the next `release`.
     """
+
+    bootstraps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -116,7 +126,7 @@ class Segments:
         """Whether there are enough complete rows for an update."""
         return len(self._complete) >= self.shape.rows
 
-    def earn(
+    def record_reward(
         self,
         agents: Ids,
         rewards: Floats,
@@ -125,49 +135,45 @@ class Segments:
         valid: Flags,
         live: Flags,
         costs: Floats | None = None,
-    ) -> None:
-        """What reached these agents now; it belongs to their last actions.
+    ) -> Rewarded:
+        """Record what reached these agents now; it belongs to their last actions.
 
         Agents that have not acted since their last end are passed over. One that is not to act
-        next, and whose episode goes on, waits for more.
+        next, and whose episode continues, waits for more.
         """
-        waiting = self._waiting[agents]
-        if not waiting.all():
-            agents, rewards, valid = agents[waiting], rewards[waiting], valid[waiting]
-            terminations, truncations = terminations[waiting], truncations[waiting]
-            live = live[waiting]
-            costs = None if costs is None else costs[waiting]
+        acted = self._waiting[agents]
+        if not acted.all():
+            agents, rewards, valid = agents[acted], rewards[acted], valid[acted]
+            terminations, truncations, live = terminations[acted], truncations[acted], live[acted]
+            costs = None if costs is None else costs[acted]
         rows, times = place(self._row_of[agents], self._length[agents] - 1)
         self.rewards[times, rows] += rewards
-        if costs is not None:
+        if costs is not None and self.shape.num_costs:
             for kind, paid in zip(self.costs, costs.T, strict=True):
                 kind[times, rows] += paid
             self.episode_costs.note(agents, costs, terminations | truncations, valid)
         self.terminations[times, rows] = terminations
         self.truncations[times, rows] = truncations
         self.valid[times, rows] = valid
-        self._waiting[agents] = ~(live | terminations | truncations | ~valid)
+        complete = live | terminations | truncations | ~valid
+        self._waiting[agents] = ~complete
+        if len(agents) == len(acted):
+            return Rewarded(acted, complete, self.rewards[times, rows])
+        found = Rewarded(acted, np.zeros(len(acted), np.bool_), np.zeros(len(acted), np.float32))
+        found.complete[acted], found.rewards[acted] = complete, self.rewards[times, rows]
+        return found
 
     def waiting(self, agents: Ids) -> Flags:
-        """Which of these agents have acted and not seen all that followed."""
+        """Return which of these agents have acted and not received all that follows."""
         found: Flags = self._waiting[agents]
         return found
 
-    def last_rewards(self, agents: Ids) -> Floats:
-        """Return the rewards of these agents' last actions so far, `[agents]`.
-
-        They are sums: of what reached an agent while others took their turns, too.
-        """
-        rows, times = place(self._row_of[agents], self._length[agents] - 1)
-        found: Floats = self.rewards[times, rows]
-        return found
-
-    def cut(self, agents: Ids, final_values: Floats) -> None:
-        """The values `[agents, critics]` of the final observations of agents cut off just now."""
+    def bootstrap(self, agents: Ids, final_values: Floats) -> None:
+        """Record the values `[agents, critics]` of final observations, of agents truncated now."""
         times, rows = self._length[agents] - 1, self._row_of[agents]
         self.final_values[:, times, rows] = final_values.T
 
-    def add(
+    def record_step(
         self,
         agents: Ids,
         observations: NDArray[Any],
@@ -178,14 +184,24 @@ class Segments:
         states: Floats,
         on_device: torch.Tensor | None = None,
     ) -> None:
-        """What agents see and do now; `values` are `[agents, critics]`, `states` those before.
+        """Record what agents see and do now.
 
-        An agent whose row is full completes it, with the value of this observation for what comes
-        after it, and begins another. Observations on the policy's device need not go there twice.
+        An agent whose segment is full completes it, with the value of this observation for what
+        comes after it, and begins another.
+
+        Args:
+            agents: The agents, each once.
+            observations: `[agents, size]`
+            masks: Which choices were allowed, `[agents, choices]`.
+            samples: Of the actions, `[agents, numbers]`.
+            log_probabilities: Of the samples, `[agents]`.
+            values: `[agents, critics]`
+            states: Recurrent states before the step, `[agents, state]`.
+            on_device: The observations on the policy's device, if they are there already.
         """
         full = self._length[agents] == self.shape.horizon
         if full.any():
-            self._turn_over(agents[full], values[full])
+            self._complete_segments(agents[full], values[full])
         rows, times = place(self._row_of[agents], self._length[agents])
         self.observations.write(rows, times, observations, on_device)
         self.samples[rows, times] = samples
@@ -196,21 +212,22 @@ class Segments:
             if begin.any():
                 self.states[self._row_of[agents[begin]]] = states[begin]
         self.log_probabilities[times, rows] = log_probabilities
-        for critic, said in zip(self.values, values.T, strict=True):
-            critic[times, rows] = said
+        for critic, value in zip(self.values, values.T, strict=True):
+            critic[times, rows] = value
         self.rewards[times, rows] = 0.0
         for kind in self.costs:
             kind[times, rows] = 0.0
         self._length[agents] += 1
         self._waiting[agents] = True
 
-    def _turn_over(self, agents: Ids, values: Floats) -> None:
+    def _complete_segments(self, agents: Ids, values: Floats | None = None) -> None:
         rows = self._row_of[agents]
-        self.values[:, self.shape.horizon, rows] = values.T
+        if values is not None:
+            self.values[:, self.shape.horizon, rows] = values.T
         if len(self._free) < len(agents):
             raise UsageError(
-                f"add: given {len(agents)} agents that need new rows; allowed: {len(self._free)}. "
-                "take and release complete rows first."
+                f"record_step: given {len(agents)} agents that need new segments; allowed: "
+                f"{len(self._free)}. take and release complete segments first."
             )
         self._complete += rows.tolist()
         left, last = len(self._free) - len(agents), self.shape.horizon - 1
@@ -220,31 +237,34 @@ class Segments:
         del self._free[left:]
         self._length[agents] = 0
 
-    # ------------------------------------------------------------------ agents in line
+    # ------------------------------------------------------------------ agents in step
 
-    @property
-    def first_row(self) -> int:
-        """The open row of the first agent."""
-        return int(self._row_of[0])
+    def in_step(self) -> tuple[int, int, int] | None:
+        """Return the steps of all agents' open segments, the first of those, and of the next ones.
 
-    @property
-    def steps_in_line(self) -> int | None:
-        """Steps of every agent's open row; None if they differ, or rows are not side by side."""
-        steps = int(self._length[0])
+        None if their steps differ, or if open or next segments do not stand side by side.
+        """
+        agents, steps = self.shape.agents, int(self._length[0])
         alike = (self._length == steps).all() and (self._waiting == (steps > 0)).all()
-        return steps if alike and (np.diff(self._row_of) == 1).all() else None
+        following = self._free[-agents:][::-1]
+        if not alike or len(following) < agents:
+            return None
+        if (np.diff(self._row_of) != 1).any() or (np.diff(following) != 1).any():
+            return None
+        return steps, int(self._row_of[0]), following[0]
+
+    def complete_in_step(self) -> None:
+        """Complete all open segments: native code filled them, and began the next ones."""
+        everyone = np.arange(self.shape.agents)
+        self._complete_segments(everyone)
+        self._length[:], self._waiting[:] = 1, True
 
     @property
     def observation_bytes(self) -> NDArray[np.uint8]:
-        """What was seen, in the CPU's memory, `[rows, horizon, bytes]`."""
+        """Observations in the CPU's memory, `[segments, horizon, bytes]`."""
         table = self.observations.array
         assert table is not None
         return table.view(np.uint8).reshape(*table.shape[:2], -1)
-
-    def advance(self, steps: int) -> None:
-        """Somebody else wrote so many steps of every agent; they wait for what the last earned."""
-        self._length += steps
-        self._waiting[:] = True
 
     def take(self) -> Ids:
         """The oldest complete rows that an update is made of; `release` gives them back."""

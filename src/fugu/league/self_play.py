@@ -29,7 +29,8 @@ from fugu.league.players import (
 )
 from fugu.league.pool import LEARNER, SAME, Matches, Pool, act_for
 from fugu.policies.policy import Policy
-from fugu.rollout.collector import Acts, Collector, EpisodeStatistics
+from fugu.rollout.actor import Acts
+from fugu.rollout.collector import Collector, EpisodeStatistics
 from fugu.store.checkpoint import load_checkpoint, save_checkpoint
 from fugu.store.run import Run
 from fugu.vector import Batch, Vector

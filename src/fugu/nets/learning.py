@@ -197,11 +197,10 @@ class NativeLearner:
     def collect(
         self,
         pool: _native.Pool,
-        tables: _native.Pages,
-        first_row: int,
+        tables: Segments,
         begin: int,
-        steps: int,
-        waiting: bool,
+        first_segment: int,
+        next_segment: int,
         states: Floats,
         choices: Sequence[int],
         dims: int,
@@ -209,21 +208,20 @@ class NativeLearner:
         parts: list[ActionPart],
         episodes: NDArray[np.float64],
     ) -> None:
-        """Step all copies of a pool many times, and record experience.
+        """Step all copies of a pool until the open segments are full, and begin the next ones.
 
         Args:
             pool: Copies whose agents all act in every step; none is stepping.
-            tables: Where to write; see `bind`.
-            first_row: The row of the first agent; the others' follow.
-            begin: The time of the first step.
-            steps: Steps of each agent.
-            waiting: Whether agents wait for the rewards of their last actions.
+            tables: Where to write.
+            begin: Steps of the open segments.
+            first_segment: The segment of the first agent; the others' follow.
+            next_segment: The same, of the segments that come next.
             states: The agents' states, `[agents, state]`; written.
             choices: Choices of each discrete head.
             dims: Continuous dimensions.
-            random: Uniform and normal numbers, `[steps, agents, heads]` and `[..., dims]`.
+            random: Uniform and normal numbers, `[actions, agents, heads]` and `[..., dims]`.
             parts: The parts of an action.
-            episodes: Sums over ended episodes, but for the last step's; added to.
+            episodes: Sums over ended episodes; added to.
 
         Raises:
             FloatingPointError: If an output of the policy is not finite.
@@ -231,11 +229,10 @@ class NativeLearner:
         """
         problem = self._core.collect(
             pool.core(),
-            tables,
-            first_row,
+            self.bind(tables),
             begin,
-            steps,
-            waiting,
+            first_segment,
+            next_segment,
             states,
             np.asarray(choices, np.int64),
             dims,

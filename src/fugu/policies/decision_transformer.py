@@ -1,8 +1,8 @@
-"""The Decision Transformer's policy: what to do, given what is still to be earned.
+"""The Decision Transformer's policy: actions, given the return that is still to be collected.
 
-An episode is a sequence of tokens, three for each step: the return to go, what is seen, what is
-done. A causal transformer reads the last of them; each action is predicted from the token of what
-was seen, which comes before the action's own.
+An episode is a sequence of tokens, three for each step: the return to go, the observation, the
+action. A causal transformer reads the last of them; each action is predicted from the token of the
+observation, which comes before the action's own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fugu.core.errors import UsageError
-from fugu.core.intervals import (
-    FractionBelowOne,
-    PositiveInt,
-)
+from fugu.core.intervals import FractionBelowOne, PositiveInt
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import Core
@@ -31,7 +28,7 @@ from fugu.policies.layers import ACTIVATIONS
 from fugu.policies.policy import Policy, make_head
 
 TOKENS = 3  # of a step: return to go, observation, action
-SEEN = 1  # which of them an action is predicted from
+OBSERVATION = 1  # the token of a step that its action is predicted from
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class DecisionTransformerPolicyConfig(PolicyConfig):
 
 
 class Block(nn.Module):
-    """One block of GPT-2: attention and an MLP, each normalised first and added to its input."""
+    """One block of GPT-2: attention and an MLP, each after a norm and added to its input."""
 
     def __init__(self, cfg: DecisionTransformerPolicyConfig) -> None:
         super().__init__()
@@ -82,7 +79,7 @@ class Block(nn.Module):
         )
 
     def forward(self, tokens: Tensor, allowed: Tensor) -> Tensor:
-        """Tokens `[batch, tokens, hidden]`; who sees whom is `[batch, 1, tokens, tokens]`."""
+        """Transform tokens `[batch, tokens, hidden]`; `allowed` is `[batch, 1, tokens, tokens]`."""
         batch, count, hidden = tokens.shape
         split = self.queries_keys_values(self.attention_norm(tokens))
         split = split.view(batch, count, 3, self.heads, hidden // self.heads)
@@ -95,7 +92,7 @@ class Block(nn.Module):
 
 
 class ActionEmbedding(nn.Module):
-    """Any action as one vector: a row of a table for each choice, a linear map of numbers."""
+    """Embeds any action as one vector: rows of a table for choices, a linear map of numbers."""
 
     offsets: Tensor
     table: nn.Embedding | None
@@ -112,7 +109,7 @@ class ActionEmbedding(nn.Module):
         self.numbers = nn.Linear(dims, hidden) if dims else None
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Samples `[..., numbers]` to `[..., hidden]`."""
+        """Map samples `[..., numbers]` to `[..., hidden]`."""
         found = samples.new_zeros(*samples.shape[:-1], self._hidden)
         if self.table is not None:
             indices = samples[..., : self._heads].long() + self.offsets
@@ -125,18 +122,13 @@ class ActionEmbedding(nn.Module):
 class DecisionCore(Core):
     """The transformer. An agent's state is its window of steps, oldest first, and three counters.
 
-    A slot of the window holds what was seen (encoded), what was done, the return to go and the
-    time. Then come how many slots are taken, the time, and what was earned so far.
-
-    Attributes:
-        scale: What returns to go are divided by.
-        target: The return that is asked for.
-        conditioned: 1; 0 if returns to go are not shown (behaviour cloning).
+    A slot of the window has the encoded observation, the action, the return to go and the time.
+    The counters are the number of filled slots, the time, and the return so far.
     """
 
-    scale: Tensor
-    target: Tensor
-    conditioned: Tensor
+    scale: Tensor  # divides returns to go
+    target: Tensor  # the return that is asked for
+    conditioned: Tensor  # 1; 0 if returns to go are not shown (behavior cloning)
 
     def __init__(
         self, cfg: DecisionTransformerPolicyConfig, distribution: ActionDistribution
@@ -153,28 +145,25 @@ class DecisionCore(Core):
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.blocks))
         for name, value in (("scale", 1.0), ("target", 0.0), ("conditioned", 1.0)):
             self.register_buffer(name, torch.tensor(value))
-        self._initialise(cfg.blocks)
-
-    def _initialise(self, blocks: int) -> None:
-        """As GPT-2: small weights, smaller ones where a block adds to its input."""
-        for name, module in self.named_modules():
+        for name, module in self.named_modules():  # as GPT-2
             if isinstance(module, nn.Linear | nn.Embedding):
-                adds = name.endswith((".merge", ".mlp.2"))
-                nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * blocks) if adds else 0.02)
+                residual = name.endswith((".merge", ".mlp.2"))
+                std = 0.02 / math.sqrt(2 * cfg.blocks) if residual else 0.02
+                nn.init.normal_(module.weight, std=std)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 
     def attend(
         self, hidden: Tensor, samples: Tensor, returns: Tensor, times: Tensor, mask: Tensor
     ) -> Tensor:
-        """Outputs at the tokens of what was seen, `[batch, window, hidden]`.
+        """Return the outputs at the tokens of observations, `[batch, window, hidden]`.
 
         Args:
             hidden: Encoded observations, `[batch, window, hidden]`.
             samples: Of the actions, `[batch, window, numbers]`.
             returns: To go, `[batch, window]`.
             times: Since the episode began, `[batch, window]`.
-            mask: Whether a step is there, `[batch, window]`.
+            mask: False where there is only padding, `[batch, window]`.
         """
         shown = (returns / self.scale * self.conditioned).unsqueeze(-1)
         parts = [self.embed_return(shown), self.embed_state(hidden), self.embed_action(samples)]
@@ -184,16 +173,16 @@ class DecisionCore(Core):
         count = tokens.shape[1]
         earlier = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
         there = mask.repeat_interleave(TOKENS, 1).unsqueeze(1)  # [batch, 1, tokens]
-        # Padding sees itself: a softmax over nothing is not a number.
+        # Padding sees itself: a softmax over nothing is NaN.
         itself = torch.eye(count, dtype=torch.bool, device=tokens.device)
         allowed = (earlier & there | itself).unsqueeze(1)
         for block in self.blocks:
             tokens = block(tokens, allowed)
-        outputs: Tensor = self.final_norm(tokens).unflatten(1, (-1, TOKENS))[:, :, SEEN]
+        outputs: Tensor = self.final_norm(tokens).unflatten(1, (-1, TOKENS))[:, :, OBSERVATION]
         return outputs
 
     def forward(self, hidden: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step, `[batch, hidden]`: what is seen joins the window, its action not known yet."""
+        """Take one step: the observation `[batch, hidden]` joins the window without its action."""
         slots, count, time, earned = self._split(state)
         nothing = hidden.new_zeros(len(hidden), self._samples)
         to_go = self.target - earned
@@ -212,30 +201,30 @@ class DecisionCore(Core):
         return outputs, torch.cat([slots.flatten(1), counters], -1)
 
     def forward_segments(self, hidden: Tensor, state: Tensor, resets: Tensor) -> Tensor:
-        """Not from observations alone."""
+        """Raise: observations alone are not enough."""
         raise UsageError(
             "forward_segments: given to a Decision Transformer, which needs actions and returns "
             "beside observations; allowed: forward_sequences."
         )
 
     def write_action(self, state: Tensor, samples: Tensor) -> Tensor:
-        """The state with what was done in its last slot."""
+        """Return the state with the action in its last slot."""
         state = state.clone()
         last = (self.window - 1) * self._slot + self._hidden
         state[:, last : last + self._samples] = samples
         return state
 
     def _split(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The window `[batch, window, slot]`, and count, time and earnings, `[batch]` each."""
+        """Return the window `[batch, window, slot]`, and count, time and return, `[batch]` each."""
         count, time, earned = state[:, -3:].unbind(-1)
         return state[:, :-3].reshape(-1, self.window, self._slot), count, time, earned
 
 
 class DecisionTransformer(Policy):
-    """Acts so as to earn what it is asked for.
+    """Acts to collect the return that it is asked for.
 
-    Who plays it says what came of an action: `acted` after it was drawn, `earned` before the next
-    observation.
+    A caller passes actions to `acted` after they were drawn, and rewards to `earned` before the
+    next observation.
     """
 
     core: DecisionCore
@@ -254,10 +243,10 @@ class DecisionTransformer(Policy):
     def forward_sequences(
         self, observations: Tensor, samples: Tensor, returns: Tensor, times: Tensor, mask: Tensor
     ) -> Tensor:
-        """Params of each step's action, `[batch, window, num_params]`; see `DecisionCore.attend`.
+        """Return parameters of each step's action, `[batch, window, num_params]`.
 
-        Observations are `[batch, window, size]` in the layout's dtype. No action is predicted from
-        itself, nor from anything later.
+        Observations are `[batch, window, size]` in the layout's dtype; see `DecisionCore.attend`.
+        No action is predicted from itself, nor from anything later.
         """
         batch, window = mask.shape
         with self._products(observations):
@@ -267,16 +256,16 @@ class DecisionTransformer(Policy):
         return params
 
     def ask(self, target: float) -> None:
-        """Aim at this return from the next episode on."""
+        """Ask for this return from the next episode on."""
         self.core.target.fill_(float(target))
 
     def acted(self, state: Tensor, samples: NDArray[np.float32]) -> Tensor:
-        """The state, now that these samples `[batch, numbers]` were drawn."""
+        """Return the state after these samples `[batch, numbers]` were drawn."""
         done = self.distribution.to_samples(self.distribution.to_rows(samples))
         return self.core.write_action(state, torch.from_numpy(done).to(state))
 
     def earned(self, state: Tensor, rewards: NDArray[np.float32]) -> Tensor:
-        """The state, now that these rewards `[batch]` came; the return to go is less by them."""
+        """Return the state after these rewards `[batch]`, which lower the return to go."""
         if self._delayed:
             return state
         state = state.clone()
@@ -285,7 +274,7 @@ class DecisionTransformer(Policy):
 
 
 def make_decision_transformer(group: AgentGroup, cfg: PolicyConfig, **_: Any) -> Policy:
-    """A Decision Transformer for a group of agents."""
+    """Make a Decision Transformer for a group of agents."""
     if not isinstance(cfg, DecisionTransformerPolicyConfig):
         raise UsageError(
             f"policy: given a {type(cfg).__name__}; allowed: a DecisionTransformerPolicyConfig."

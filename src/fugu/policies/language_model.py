@@ -1,6 +1,6 @@
 """Causal language models of Hugging Face and their tokenizers, from files; nothing is downloaded.
 
-`fugu.policies.language_policy` makes policies of them.
+`fugu.policies.language_policy` makes policies of them. Nothing in a stranger's folder is run.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,22 @@ import torch
 from torch import Tensor
 
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.policies.model_files import check_config, check_weights, needs_code
+from fugu.core.files import read_bytes
 
 EXTRA = "lm"
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+CONFIGS = (CONFIG, "tokenizer_config.json", "generation_config.json", "processor_config.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+SAFE_WEIGHTS = re.compile(r"\w[\w.-]*\.safetensors(\.index\.json)?", re.ASCII)
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".msgpack", ".h5")
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model and its tokenizer.
+    """A model and its tokenizer."""
 
-    Attributes:
-        model: A causal LM of `transformers`, with adapters of `peft` or without.
-        tokenizer: Its own, of `transformers`; None if it came without one.
-    """
-
-    model: Any
-    tokenizer: Any = None
+    model: Any  # A causal LM of `transformers`, with or without adapters of `peft`
+    tokenizer: Any = None  # its tokenizer, of `transformers`; None if it came without one
 
     def generate(
         self,
@@ -43,13 +43,13 @@ class LanguageModel:
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[str]:
-        """What the model writes behind each prompt, until it ends or `max_tokens` are written.
+        """Return the model's completion of each prompt.
 
         Args:
-            prompts: Texts, of any lengths.
-            max_tokens: Of each answer.
-            temperature: What logits are divided by before a token is drawn; 0 takes the likeliest.
-            seed: Of the draws; the same one gives the same answers.
+            prompts: Texts of any lengths.
+            max_tokens: Most tokens of a completion.
+            temperature: Divides logits before a token is drawn; 0 takes the likeliest.
+            seed: Random seed; the same one gives the same completions.
         """
         if max_tokens < 1 or not temperature >= 0.0:
             raise UsageError(
@@ -78,7 +78,7 @@ class LanguageModel:
         return list(self._tokenizer.batch_decode(answers, skip_special_tokens=True))
 
     def log_probabilities(self, prompts: Sequence[str], completions: Sequence[str]) -> list[Tensor]:
-        """Of each token of the completions behind their prompts; gradients flow."""
+        """Return those of each completion's tokens after its prompt; gradients flow."""
         if len(prompts) != len(completions):
             raise UsageError(
                 f"completions: given {len(completions)} for {len(prompts)} prompts; allowed: one "
@@ -103,11 +103,11 @@ class LanguageModel:
     # ------------------------------------------------------------------ tokens
 
     def ids(self, text: str) -> list[int]:
-        """The tokens of a text, and no more."""
+        """Return the tokens of a text, without special ones."""
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def prompt_ids(self, text: str) -> list[int]:
-        """The tokens of a text that begins a sequence, as the tokenizer begins one."""
+        """Return the tokens of a text at the start of a sequence, as the tokenizer begins one."""
         found = [*_opening(self._tokenizer), *self.ids(text)]
         if not found:
             raise UsageError(
@@ -119,7 +119,7 @@ class LanguageModel:
     def save_tokenizer(self, path: str | Path) -> Path:
         """Write a file for `CodingEnv(tokenizer=path)`, which then has the model's own tokens.
 
-        What the tokenizer puts before and behind a text is left out: the policy begins sequences.
+        What the tokenizer puts around a text is left out: the policy begins sequences.
         """
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None:
@@ -134,7 +134,7 @@ class LanguageModel:
 
     @property
     def start(self) -> int | None:
-        """The token that begins every sequence; None if none does."""
+        """Return the token that begins every sequence; None if none does."""
         opening = _opening(self.tokenizer) if self.tokenizer is not None else []
         return opening[0] if opening else None
 
@@ -146,33 +146,33 @@ class LanguageModel:
 
     @property
     def _padding(self) -> int:
-        """What fills rows up; it is masked, so any token will do."""
+        """Return what fills rows up; it is masked, so any token will do."""
         padding = self._tokenizer.pad_token_id
         return int(padding) if padding is not None else 0
 
 
 def load_language_model(path: str | Path, *, dtype: torch.dtype = torch.float32) -> LanguageModel:
-    """A model and its tokenizer from a folder that `save_pretrained` wrote, or from a GGUF file.
+    """Load a model and its tokenizer from a folder of `save_pretrained`, or from a GGUF file.
 
-    Weights are safetensors or GGUF: nothing is unpickled. Code that a folder brings (`auto_map`) is
-    never run, and nobody is asked whether to run it.
+    Weights are safetensors or GGUF: nothing is unpickled. A folder's own code (`auto_map`) is never
+    run, and nobody is asked whether to run it.
 
     Args:
-        path: Here on this machine: nothing is downloaded.
+        path: On this machine: nothing is downloaded.
         dtype: Of the weights; those of a GGUF file are unpacked to it, and can be trained.
     """
     package = import_extra("transformers")
     place = Path(path).expanduser().resolve()
+    folder, has_tokenizer = place, True
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     weights: dict[str, Any] = {"dtype": dtype}
     if place.is_file() and place.suffix == ".gguf":
         import_extra("gguf")
         options["gguf_file"], folder = place.name, place.parent
-        has_tokenizer = True
-    elif (place / "config.json").is_file():
+    elif (place / CONFIG).is_file():
         check_weights(place)
         weights["use_safetensors"] = True
-        folder, has_tokenizer = place, any((place / name).is_file() for name in TOKENIZER_FILES)
+        has_tokenizer = any((place / name).is_file() for name in TOKENIZER_FILES)
     else:
         raise UsageError(
             f"model: given {str(path)!r}, where no model is; allowed: a folder with a config.json, "
@@ -199,7 +199,7 @@ def load_language_model(path: str | Path, *, dtype: torch.dtype = torch.float32)
 
 
 def take_language_model(model: Any, tokenizer: Any = None) -> LanguageModel:
-    """A model of one's own: read from a path, or the copy of one, which stays as it is."""
+    """Load a model from a path, or copy one."""
     if isinstance(model, str | Path):
         found = load_language_model(model)
     else:
@@ -209,10 +209,10 @@ def take_language_model(model: Any, tokenizer: Any = None) -> LanguageModel:
 
 
 def add_lora(model: Any, lora: Any) -> Any:
-    """The model with adapters, which alone are trained.
+    """Add adapters, which alone are trained, to a model.
 
     Args:
-        model: It is changed.
+        model: Is changed in place.
         lora: A `peft.LoraConfig`, or settings of one.
     """
     package = import_extra("peft")
@@ -228,21 +228,110 @@ def add_lora(model: Any, lora: Any) -> Any:
 
 
 def import_extra(package: str) -> Any:
-    """A package of the extra, or the error that names it."""
+    """Import a package of the extra, or raise the error that names the extra."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError:
         raise MissingExtraError(package, EXTRA) from None
 
 
+# ---------------------------------------------------------------------- folders of strangers
+
+
+def check_weights(folder: Path) -> None:
+    """Raise UsageError unless the weights of a folder are safetensors.
+
+    `transformers` would unpickle other weights, those of adapters too.
+    """
+    if (folder / "adapter_config.json").exists():
+        raise UsageError(
+            f"model: expected a whole model; got {str(folder)!r}, which has adapters "
+            "(adapter_config.json). Merge them into the model with peft's merge_and_unload() and "
+            "save that."
+        )
+    named = [_read_object(folder / CONFIG).get("transformers_weights", "model.safetensors")]
+    if (folder / INDEX).exists():
+        shards = _read_object(folder / INDEX).get("weight_map", {})
+        named += shards.values() if isinstance(shards, dict) else [shards]
+    for name in named:
+        if not isinstance(name, str) or not SAFE_WEIGHTS.fullmatch(name):
+            raise UsageError(
+                f"model: expected weights in *.safetensors of {str(folder)!r}; got {name!r:.80}."
+            )
+    files = sorted(path.name for path in folder.iterdir())
+    pickles = [name for name in files if name.endswith(PICKLES)]
+    if pickles and not any(name.endswith(".safetensors") for name in files):
+        raise UsageError(
+            f"model: expected weights in *.safetensors of {str(folder)!r}; got only {pickles[0]}, "
+            "which can hold code. Convert them where you trust them: save_pretrained writes "
+            "safetensors."
+        )
+
+
+def check_config(folder: Path) -> None:
+    """Raise UsageError for settings that would have `transformers` fetch code from the Hub.
+
+    An implementation of attention or of experts may be the name of a repository with kernels.
+    """
+    if not (folder / CONFIG).exists():  # a GGUF file holds its own
+        return
+    for key, value in _entries(_read_object(folder / CONFIG)):
+        if "implementation" in key and isinstance(value, str) and re.search(r"[/:@\\]", value):
+            raise UsageError(
+                f"model: expected an implementation that transformers has, such as 'sdpa', in "
+                f"{key} of {str(folder / CONFIG)!r}; got {value!r:.80}."
+            )
+
+
+def needs_code(folder: Path, error: Exception) -> bool:
+    """Return whether `transformers` failed since the folder's own code (`auto_map`) is needed."""
+    names = [name for name in CONFIGS if (folder / name).exists()]
+    mapped = any(
+        key == "auto_map" for name in names for key, _ in _entries(_read_object(folder / name))
+    )
+    return mapped and "trust_remote_code" in str(error)
+
+
+def _entries(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of all objects in a JSON document.
+
+    The values of an object are also listed under its own key: `{"attn": {"": "eager"}}`.
+    """
+    waiting: list[tuple[str, Any]] = [("", tree)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                yield key, inner
+                yield place, inner
+                waiting.append((key, inner))
+        elif isinstance(value, list):
+            waiting += [(place, inner) for inner in value]
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_bytes(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"model: expected JSON in {str(path)!r}; got {error!s:.200}.") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"model: expected an object in {str(path)!r}; got {found!r:.80}.")
+    return found
+
+
+# ---------------------------------------------------------------------- tokens
+
+
 def _opening(tokenizer: Any) -> list[int]:
-    """What a tokenizer begins every sequence with: its BOS token, or nothing."""
+    """Return what a tokenizer begins every sequence with: its BOS token, or nothing."""
     found = list(tokenizer("")["input_ids"])[:1]
     return found if found and found[0] == tokenizer.bos_token_id else []
 
 
 def _table(rows: Sequence[list[int]], padding: int, *, left: bool) -> tuple[Tensor, Tensor]:
-    """Rows of tokens side by side, and where there are some, both `[rows, longest]`.
+    """Return rows of tokens as a table, and where there are tokens, both `[rows, longest]`.
 
     >>> [part.tolist() for part in _table([[5], [6, 7]], 0, left=True)]
     [[[0, 5], [6, 7]], [[0, 1], [1, 1]]]

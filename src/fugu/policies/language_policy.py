@@ -1,7 +1,7 @@
 """Policies that are language models: any causal LM of `transformers`, sampled with a KV cache.
 
-Observations are sequences of tokens that grow, as `fugu.policies.tokens` has them. Keys and values
-of what was seen are kept in the policy's state; learning is one causal pass over the last sequence
+Observations are sequences of tokens that grow, as in `fugu.policies.tokens`. Keys and values of
+earlier tokens are part of the policy's state; learning is one causal pass over the last sequence
 of each episode. Logits are the model's own.
 """
 
@@ -21,12 +21,7 @@ from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import Core
 from fugu.policies.distribution import FORBIDDEN, ActionDistribution
-from fugu.policies.language_model import (
-    LanguageModel,
-    add_lora,
-    import_extra,
-    take_language_model,
-)
+from fugu.policies.language_model import LanguageModel, add_lora, import_extra, take_language_model
 from fugu.policies.policy import Policy
 from fugu.policies.tokens import TokenEncoder, last_sequences, lengths
 
@@ -36,12 +31,13 @@ Shape = tuple[int, int]  # heads and their width
 class LanguageCore(Core):
     """A causal language model over tokens `[..., length]`; its output is the last hidden state.
 
-    The state is the keys and values of all layers, place by place, and how many places are filled.
-    A sequence in which nothing stands has an output of zeros, unless the model begins all of them.
-    The model stays in evaluation mode: with dropout, what is learned from would not be what acted.
+    The state is the keys and values of all layers, place by place, and the number of filled places.
+    The output of an empty sequence is zero, unless a start token comes before all sequences. The
+    model stays in evaluation mode: with dropout, the policy that learns would not be the one that
+    acted.
 
     Args:
-        model: A causal LM of `transformers`, with adapters of `peft` or without.
+        model: A causal LM of `transformers`, with or without adapters of `peft`.
         reads: The model's token for each token of the observations, `[tokens]`.
         length: Of the sequences.
         start: The model's token before every sequence.
@@ -59,13 +55,13 @@ class LanguageCore(Core):
         self.register_buffer("reads", reads, persistent=False)
 
     def train(self, mode: bool = True) -> LanguageCore:
-        """As a module's, but for the model."""
+        """Set the mode of everything but the model."""
         super().train(mode)
         self.model.eval()
         return self
 
     def forward(self, hidden: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of tokens `[batch, length]`; what the state holds is not computed again."""
+        """Take one step of tokens `[batch, length]`, computing only what the state lacks."""
         ids, counts = self._read(hidden)
         new = counts - torch.minimum(state[:, -1].long(), counts - 1)
         outputs = torch.zeros(len(ids), self.output_size, dtype=self.model.dtype, device=ids.device)
@@ -80,7 +76,7 @@ class LanguageCore(Core):
         return outputs, after
 
     def forward_segments(self, hidden: Tensor, state: Tensor, resets: Tensor) -> Tensor:
-        """Whole segments of tokens, `[rows, time, length]`; the state is not needed."""
+        """Compute segments of tokens, `[rows, time, length]`; the state is not needed."""
         sequences, owner, counts = last_sequences(hidden, resets)
         ids, _ = self._read(sequences[:, : max(1, int(counts.max()))])
         found = _body(self.model)(input_ids=ids, use_cache=False).last_hidden_state
@@ -89,7 +85,7 @@ class LanguageCore(Core):
         return torch.where((places >= 0).unsqueeze(-1), outputs, 0.0)
 
     def _read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The model's tokens of sequences, and how many there are."""
+        """Return the model's tokens of sequences, and how many there are."""
         ids, counts = self.reads[tokens.clamp_max(len(self.reads) - 1)], lengths(tokens)
         if self._start is None:
             return ids, counts
@@ -98,10 +94,10 @@ class LanguageCore(Core):
     def _extend(
         self, ids: Tensor, counts: Tensor, width: int, cache: Tensor, rows: Tensor
     ) -> Tensor:
-        """Outputs of rows after their last `width` tokens, whose keys and values are kept.
+        """Return the outputs of rows after their last `width` tokens, and extend their cache.
 
-        Slots are filled from the right: rows of different lengths end together, and nothing but
-        padding on the left comes between their tokens.
+        Slots are filled from the right: rows of different lengths end together, padded on the
+        left.
         """
         past = max(0, int(counts.max()) - width)
         slots = torch.arange(past + width, device=ids.device)
@@ -122,7 +118,7 @@ class LanguageCore(Core):
         return last
 
     def _rebuild(self, numbers: Tensor) -> Any:
-        """A cache of `transformers` with numbers `[rows, places, numbers]`."""
+        """Return a cache of `transformers` with numbers `[rows, places, numbers]`."""
         kept = _empty_cache()
         if not numbers.shape[1]:
             return kept
@@ -140,11 +136,11 @@ class LanguageCore(Core):
 class LanguageHead(nn.Module):
     """Logits of those tokens that are actions, and values that are 0 at first.
 
-    Where several actions stand for one token, the last of them has its logit and the others none.
-    So an end that is the model's own has the model's probability.
+    Where several actions stand for one token, the last of them has its logit and the others are
+    forbidden, so that the end of the text has the model's probability.
 
     Args:
-        model: Whose core it follows, which holds its weights.
+        model: The model, whose weights are saved with the core.
         writes: The model's token for each action, `[actions]`.
         critics: Values of an observation.
     """
@@ -157,7 +153,7 @@ class LanguageHead(nn.Module):
         self._model = (model,)  # in a tuple: as a module of its own, it would be saved twice
         self.values: nn.Linear | None = None
         if critics:
-            self.values = nn.Linear(_hidden_size(model), critics)
+            self.values = nn.Linear(model.get_output_embeddings().weight.shape[-1], critics)
             nn.init.zeros_(self.values.weight)
             nn.init.zeros_(self.values.bias)
         last = {int(token): action for action, token in enumerate(writes)}
@@ -166,7 +162,7 @@ class LanguageHead(nn.Module):
         self.register_buffer("twice", torch.tensor(twice), persistent=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Hidden vectors `[..., hidden]` to `[..., actions + critics]`."""
+        """Map hidden vectors `[..., hidden]` to `[..., actions + critics]`."""
         logits = _logits(self._model[0], hidden)[..., self.writes].float()
         logits = logits.masked_fill(self.twice, FORBIDDEN)
         if self.values is None:
@@ -175,7 +171,7 @@ class LanguageHead(nn.Module):
 
 
 class LanguagePolicy(Policy):
-    """A policy whose state is what is trained: the rest is the model's, and comes with it."""
+    """A policy that saves only what is trained: the rest comes with the model."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -183,7 +179,7 @@ class LanguagePolicy(Policy):
         self._left_out = frozenset(super().state_dict()) - trained
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """What is trained, by name; of weights that are shared, one."""
+        """Return what is trained, by name; shared weights once."""
         found: dict[str, Any] = super().state_dict(*args, **kwargs)
         for name in self._left_out:
             found.pop(f"{kwargs.get('prefix', '')}{name}", None)
@@ -192,7 +188,7 @@ class LanguagePolicy(Policy):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Go back to a `state_dict`; what is not trained stays as it is."""
+        """Go back to a `state_dict`; what is not trained stays."""
         own = super().state_dict()
         full = {**{name: own[name] for name in self._left_out}, **state_dict}
         return super().load_state_dict(full, strict, assign)
@@ -209,11 +205,11 @@ def make_language_policy(
     reads: Sequence[int] | None = None,
     writes: Sequence[int] | None = None,
 ) -> Policy:
-    """A policy that is a language model; with `functools.partial`, a `policy_factory`.
+    """Make a policy that is a language model; with `functools.partial`, a `policy_factory`.
 
     Args:
-        group: Whose observations and actions.
-        cfg: Only `precision` counts; the rest is the model's.
+        group: The agents.
+        cfg: The settings, of which only `precision` is used.
         num_critics: Values of an observation, by a layer on the last hidden state.
         model: A path for `load_language_model`, or a model, which is copied.
         tokenizer: The model's, if it comes without one.
@@ -245,9 +241,9 @@ def make_language_policy(
 
 
 def coding_tokens(found: LanguageModel) -> tuple[list[int], list[int]]:
-    """The model's tokens for what a `CodingEnv` shows and for what is written there.
+    """Return the model's tokens for those that a `CodingEnv` shows, and for its actions.
 
-    Its marks are a line's end, if that is one token. The program's end is the model's own.
+    Its marks become a line's end, if that is one token. The program's end is the model's own.
     """
     tokenizer = found.tokenizer
     if tokenizer is None or tokenizer.eos_token_id is None:
@@ -264,7 +260,7 @@ def coding_tokens(found: LanguageModel) -> tuple[list[int], list[int]]:
 
 
 def _sizes(group: AgentGroup) -> tuple[int, int, int]:
-    """Length of the sequences, how many tokens there are, how many actions."""
+    """Return the length of sequences, the number of tokens, and the number of actions."""
     seen, done = group.observation_layout.space, group.action_layout.space
     if not isinstance(seen, spaces.MultiDiscrete) or len(seen.shape) != 1:
         raise UsageError(
@@ -279,7 +275,7 @@ def _sizes(group: AgentGroup) -> tuple[int, int, int]:
 
 
 def _check(model: Any, name: str, given: Sequence[int], count: int) -> None:
-    """Raise if these are not as many tokens of the model as the environment has."""
+    """Raise unless these are tokens of the model, as many as the environment has."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     if len(given) != count:
         raise UsageError(
@@ -297,21 +293,17 @@ def _check(model: Any, name: str, given: Sequence[int], count: int) -> None:
 
 
 def _causal(model: Any) -> Any:
-    """The model itself, within its adapters."""
+    """Return the model without its adapters."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _body(model: Any) -> Any:
-    """What gives hidden states."""
+    """Return the module that computes hidden states."""
     return _causal(model).base_model
 
 
-def _hidden_size(model: Any) -> int:
-    return int(model.get_output_embeddings().weight.shape[-1])
-
-
 def _logits(model: Any, hidden: Tensor) -> Tensor:
-    """The model's logits of its last hidden states."""
+    """Return the model's logits of its last hidden states."""
     causal = _causal(model)
     logits: Tensor = causal.get_output_embeddings()(hidden)
     settings = causal.config
@@ -326,17 +318,17 @@ def _empty_cache() -> Any:
 
 
 def _numbers(kept: Any, first: int) -> Tensor:
-    """Keys and values of a cache from a slot on, `[rows, slots, numbers]`."""
+    """Return keys and values of a cache from a slot on, `[rows, slots, numbers]`."""
     both = [tensor for layer in kept.layers for tensor in (layer.keys, layer.values)]
     return torch.cat([tensor[:, :, first:].transpose(1, 2).flatten(2) for tensor in both], -1)
 
 
 @torch.no_grad()
 def _probe(model: Any) -> tuple[list[Shape], int]:
-    """What a model keeps of a token, layer by layer keys and values, and its hidden size.
+    """Return the shapes of a token's keys and values, layer by layer, and the hidden size.
 
     Raises:
-        UsageError: If it keeps something else, or makes its logits in a way of its own.
+        UsageError: If the model caches something else, or computes its logits differently.
     """
     model.eval()
     ids, kept = torch.zeros(1, 2, dtype=torch.int64, device=model.device), _empty_cache()

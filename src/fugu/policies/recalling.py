@@ -1,4 +1,4 @@
-"""Recalling policies: before what agents see stand answers that a memory finds for it."""
+"""Recalling policies: answers that a memory finds are put before observations."""
 
 from __future__ import annotations
 
@@ -23,15 +23,10 @@ from fugu.spaces import Layout
 
 
 class RecallingPolicy(Policy):
-    """A policy of any kind that is shown more than its agents see.
+    """A policy of any kind with wider observations than its agents have.
 
-    Its rows are those of `viewer()`, which asks the memory once a batch. What was remembered is
-    kept with the weights.
-
-    Attributes:
-        inner: What acts.
-        recall: What is remembered.
-        layout: Of its rows.
+    `viewer()` makes its rows, and queries the memory once a batch. The memory is saved with the
+    weights.
     """
 
     def __init__(self, inner: Policy, recall: Recall, layout: Layout) -> None:
@@ -42,22 +37,22 @@ class RecallingPolicy(Policy):
         self.state_size, self._short = inner.state_size, inner._short
 
     def forward(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One step of its rows; see `Policy.forward`."""
+        """Take one step of its rows; see `Policy.forward`."""
         found: tuple[Tensor, Tensor, Tensor] = self.inner(observations, state)
         return found
 
     def forward_segments(
         self, observations: Tensor, state: Tensor, resets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Whole segments of its rows; see `Policy.forward_segments`."""
+        """Compute segments of its rows; see `Policy.forward_segments`."""
         return self.inner.forward_segments(observations, state, resets)
 
     def stored(self, group: AgentGroup) -> AgentGroup:
-        """The group with its rows."""
+        """Return the group with its rows."""
         return replace(group, observation_layout=self.layout)
 
     def viewer(self) -> Viewer:
-        """What shows the agents of one vector what they act on."""
+        """Return what makes the rows of one vector's agents."""
         view = RecallView(self.recall)
 
         def look(agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
@@ -67,26 +62,26 @@ class RecallingPolicy(Policy):
         return look
 
     def acted(self, state: Tensor, samples: NDArray[np.float32]) -> Tensor:
-        """As the inner one's."""
+        """See `Policy.acted`."""
         return self.inner.acted(state, samples)
 
     def earned(self, state: Tensor, rewards: NDArray[np.float32]) -> Tensor:
-        """As the inner one's."""
+        """See `Policy.earned`."""
         return self.inner.earned(state, rewards)
 
     @torch.no_grad()
     def note(self, observations: Tensor) -> None:
-        """As the inner one's."""
+        """See `Policy.note`."""
         self.inner.note(observations)
 
     def get_extra_state(self) -> Tensor:
-        """What is remembered, beside the weights of a checkpoint."""
+        """Return the memory, for checkpoints."""
         file = io.BytesIO()
         np.savez(file, **self.recall.state_dict())  # type: ignore[arg-type]
         return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Go back to what was remembered."""
+        """Load the memory."""
         file = io.BytesIO(np.asarray(state.cpu(), np.uint8).tobytes())
         self.recall.load_state_dict(read_npz(file))
 
@@ -98,15 +93,15 @@ def recalling(
     *rest: Any,
     memory: AnyMemory | None = None,
 ) -> RecallingPolicy:
-    """A policy that recalls, around one that `factory` makes for what it is shown.
+    """Make a recalling policy around one of `factory`.
 
     Args:
         factory: Makes a policy, as `make_policy` does.
-        group: Whose observations and actions; those must be sequences of tokens.
-        cfg: What it is built of; `recall` says how much is shown.
-        rest: What else the factory gets.
-        memory: Where answers are kept, such as a `TurbopufferMemory`; a new one of its own if not
-            given, which checkpoints keep.
+        group: The agents, whose observations must be sequences of tokens.
+        cfg: The settings; `recall` is the number of answers.
+        rest: Further arguments of the factory.
+        memory: Stores answers, such as a `TurbopufferMemory`; if not given, a new one that is
+            saved in checkpoints.
     """
     space = group.observation_layout.space
     if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1:

@@ -1,10 +1,10 @@
 """A token policy: a causal transformer over the sequence so far, which samples with a KV cache.
 
-Observations are sequences that grow within an episode: a MultiDiscrete in which 0 means that
-nothing stands there yet, so that the observation before is a prefix of the present one. What is
-seen first is the prompt. As long as an episode goes on, keys and values of what was seen before
-are kept in the state, and only what is new is computed. Learning needs no state: the last sequence
-of an episode holds all earlier ones, and one causal pass over it gives the outputs of every step.
+Observations are sequences that grow within an episode: a MultiDiscrete in which 0 means that there
+is no token yet, so that each observation is a prefix of the next. Within an episode, keys and
+values of earlier tokens stay in the state, and only new tokens are computed. Learning needs no
+state: the last sequence of an episode contains all earlier ones, and one causal pass over it gives
+the outputs of every step.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fugu.spaces import Layout
 
 
 class TokenEncoder(nn.Module):
-    """Hands tokens on as they are, `[batch, length]`."""
+    """Passes tokens on, `[batch, length]`."""
 
     def forward(self, observations: Tensor) -> Tensor:
-        """As integers; what is below 0 counts as 0."""
+        """Return integers of 0 or more."""
         return observations.to(torch.int64).clamp_min(0)
 
 
 class TokenCore(Core):
-    """A causal transformer: blocks of attention and MLP that normalise first.
+    """A causal transformer: blocks of attention and MLP, each after a norm.
 
-    Its inputs are tokens `[..., length]`, its output is that of the last one that is there. The
-    sequence begins with a start of its own, so that an empty one has an output too. The state is
-    the keys and values of all layers and how many places of them are filled.
+    Its inputs are tokens `[..., length]`, its output is that of the last one. A start token comes
+    first, so that an empty sequence has an output too. The state is the keys and values of all
+    layers and the number of filled places.
     """
 
     def __init__(self, tokens: int, length: int, hidden_size: int, layers: int) -> None:
@@ -48,7 +48,7 @@ class TokenCore(Core):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, hidden: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of tokens `[batch, length]`; what the state holds is not computed again."""
+        """Take one step of tokens `[batch, length]`, computing only what the state lacks."""
         tokens = hidden
         last = lengths(tokens)
         cache = state[:, :-1].reshape(len(tokens), len(self.blocks), 2, self.places, -1).clone()
@@ -64,29 +64,23 @@ class TokenCore(Core):
         return outputs, torch.cat([cache.flatten(1).to(state.dtype), counts], -1)
 
     def forward_segments(self, hidden: Tensor, state: Tensor, resets: Tensor) -> Tensor:
-        """Whole segments of tokens, `[rows, time, length]`; the state is not needed.
+        """Compute segments of tokens, `[rows, time, length]`; the state is not needed.
 
         Each episode of a row is computed once, over its last sequence.
         """
         sequences, owner, counts = last_sequences(hidden, resets)
-        longest = int(counts.max()) + 1
-        outputs = self._whole(sequences[:, : longest - 1])
-        return outputs[owner, counts]
-
-    def _whole(self, tokens: Tensor) -> Tensor:
-        """Outputs of every place, `[rows, places, hidden]`, of sequences that have a start."""
-        tokens = nn.functional.pad(tokens, (1, 0))
+        tokens = nn.functional.pad(sequences[:, : int(counts.max())], (1, 0))
         vectors = self._embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))
         for block in self._blocks():
             keys, values = block.keys_values(vectors)
             vectors = block(vectors, keys, values, None)
-        normed: Tensor = self.norm(vectors)
-        return normed
+        outputs: Tensor = self.norm(vectors)  # [episodes, places, hidden]
+        return outputs[owner, counts]
 
     def _extend(
         self, tokens: Tensor, first: Tensor, last: Tensor, cache: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Compute places from `first` to `last` of each row; outputs of the last, and the cache."""
+        """Compute places `first` to `last` of each row; return the last outputs and the cache."""
         width = int((last - first).max()) + 1
         places = first.unsqueeze(-1) + torch.arange(width, device=tokens.device)
         places = torch.minimum(places, last.unsqueeze(-1))  # the last is computed once too often
@@ -119,7 +113,7 @@ class TokenCore(Core):
 
 
 class TokenBlock(nn.Module):
-    """Attention, then an MLP; both normalise first and add to what they were given."""
+    """Attention, then an MLP; each after a norm and added to its input."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -135,14 +129,14 @@ class TokenBlock(nn.Module):
         )
 
     def keys_values(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Of vectors `[rows, places, hidden]`, each of their shape."""
+        """Return keys and values of vectors `[rows, places, hidden]`, each of that shape."""
         keys, values = self.both(self.attention_norm(vectors)).chunk(2, -1)
         return keys, values
 
     def forward(
         self, vectors: Tensor, keys: Tensor, values: Tensor, allowed: Tensor | None
     ) -> Tensor:
-        """Vectors that have seen what `allowed` shows them; without it, all up to themselves."""
+        """Transform vectors, which attend to what is `allowed`; None: to all up to themselves."""
         queries = self._split(self.queries(self.attention_norm(vectors)))
         keys, values = self._split(keys.to(queries.dtype)), self._split(values.to(queries.dtype))
         seen = nn.functional.scaled_dot_product_attention(
@@ -153,13 +147,13 @@ class TokenBlock(nn.Module):
         return output
 
     def _split(self, tensor: Tensor) -> Tensor:
-        """[rows, places, hidden] to [rows, heads, places, hidden / heads]."""
+        """Map [rows, places, hidden] to [rows, heads, places, hidden / heads]."""
         rows, places, hidden = tensor.shape
         return tensor.view(rows, places, self.heads, hidden // self.heads).transpose(1, 2)
 
 
 def lengths(tokens: Tensor) -> Tensor:
-    """How many tokens stand in sequences `[..., length]`, up to the first 0.
+    """Return the number of tokens in sequences `[..., length]`, up to the first 0.
 
     >>> lengths(torch.tensor([[3, 1, 0, 0], [0, 0, 0, 0], [1, 0, 2, 0]])).tolist()
     [2, 0, 1]
@@ -168,24 +162,24 @@ def lengths(tokens: Tensor) -> Tensor:
 
 
 def last_sequences(tokens: Tensor, resets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The episodes in segments of tokens `[rows, time, length]`.
+    """Split segments of tokens `[rows, time, length]` into episodes.
 
     Returns:
-        the last sequence of each episode `[episodes, length]`; whose episode each step is of, and
-        how many tokens stand there, `[rows, time]`.
+        The last sequence of each episode `[episodes, length]`; the episode of each step, and its
+        number of tokens, `[rows, time]`.
     """
     rows, steps = tokens.shape[:2]
     ends = torch.ones(rows, steps, dtype=torch.bool, device=tokens.device)
     ends[:, :-1] = resets[:, 1:].to(tokens.device, torch.bool)
     counts = lengths(tokens)
-    # What follows an episode's last step in a padded row is empty: it is an end as well.
+    # What follows an episode's last step in a padded row is empty: that is an end too.
     ends[:, :-1] |= counts[:, 1:] < counts[:, :-1]
     owner = (ends.flatten().cumsum(0) - ends.flatten().long()).view(rows, steps)
     return tokens[ends], owner, counts
 
 
 def make_token_parts(layout: Layout, hidden_size: int, layers: int) -> tuple[nn.Module, Core]:
-    """The encoder and the core for observations that are sequences of tokens."""
+    """Make the encoder and the core for observations that are sequences of tokens."""
     space = layout.space
     if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1:
         raise UsageError(

@@ -6,18 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fugu.rollout.collector import Actor as Actor
+    from fugu.rollout.actor import Actor as Actor
+    from fugu.rollout.actor import EpisodeActor as EpisodeActor
+    from fugu.rollout.actor import ReturnNormalizer as ReturnNormalizer
     from fugu.rollout.collector import Collector as Collector
     from fugu.rollout.collector import EpisodeStatistics as EpisodeStatistics
-    from fugu.rollout.episode_actor import EpisodeActor as EpisodeActor
-    from fugu.rollout.return_normalizer import ReturnNormalizer as ReturnNormalizer
 
 _HOMES = {
-    "Actor": "fugu.rollout.collector",
+    "Actor": "fugu.rollout.actor",
     "Collector": "fugu.rollout.collector",
-    "EpisodeActor": "fugu.rollout.episode_actor",
+    "EpisodeActor": "fugu.rollout.actor",
     "EpisodeStatistics": "fugu.rollout.collector",
-    "ReturnNormalizer": "fugu.rollout.return_normalizer",
+    "ReturnNormalizer": "fugu.rollout.actor",
 }
 
 __all__ = [*_HOMES]

@@ -1,21 +1,21 @@
-"""Collect experience: policies act in a vector, and what follows is recorded in segments."""
+"""Collectors step a vector with actors until there is enough experience to learn from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fugu.core.errors import UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.data.segments import Segments
-from fugu.envs.contract import Buffers
 from fugu.envs.episode_stats import scalars
-from fugu.policies.policy import Policy
-from fugu.rollout.forwards import Forward, TorchForward
-from fugu.rollout.return_normalizer import ReturnNormalizer
+from fugu.nets.learning import ActionPart, NativeLearner
+from fugu.policies.distribution import ActionDistribution
+from fugu.rollout.actor import Actor, Acts
 from fugu.vector import Batch, GroupBatch, Vector
 from fugu.vector.commands import Seeds
 from fugu.vector.native_crew import EpisodeInfos
@@ -78,119 +78,8 @@ def _add_up(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-class Acts(Protocol):
-    """Acts for one group's agents."""
-
-    @property
-    def full(self) -> bool:
-        """Whether there is enough experience to learn from."""
-
-    def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
-        """Record what these agents received, and return their next actions."""
-
-
 # Returns what actors are shown of a batch, where that is not just its groups.
 ViewBatch: TypeAlias = Callable[[Batch], Sequence[GroupBatch]]
-
-
-class Actor:
-    """One group's agents: their policy, their recurrent states, their segments.
-
-    Attributes:
-        returns: Measures how much discounted returns vary.
-        forward: Computes the policy's outputs.
-        random: Draws actions.
-        states: Recurrent states, `[agents, state]`.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        segments: Segments,
-        returns: ReturnNormalizer,
-        device: torch.device,
-        random: np.random.Generator,
-        forward: Forward | None = None,
-    ) -> None:
-        self.policy, self.segments, self.returns = policy, segments, returns
-        self.forward: Forward = forward or TorchForward(policy)
-        self._device, self.random = device, random
-        self.states = policy.initial_state(segments.shape.agents, device)
-
-    @property
-    def full(self) -> bool:
-        """Whether there are enough complete segments."""
-        return self.segments.full
-
-    def act(self, agents: NDArray[np.int64], rows: Buffers) -> NDArray[Any]:
-        """Record what these agents received, and return their next actions."""
-        ended = rows.terminations | rows.truncations | ~rows.valid
-        waiting = self.segments.waiting(agents)
-        costs = rows.costs if self.segments.shape.num_costs else None
-        self.segments.earn(
-            agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live, costs
-        )
-        self._note_rewards(agents, waiting, ended, rows.valid)
-        cut = rows.truncations & rows.valid & waiting
-        if cut.any():
-            self.segments.cut(agents[cut], self._values(rows.final[cut], agents[cut]))
-        recurrent, index = self.policy.state_size > 0, torch.from_numpy(agents).to(self._device)
-        if recurrent and ended.any():
-            self.states[agents[ended]] = 0.0
-        before = self.states[index] if recurrent else self.states[: len(agents)]
-        seen = self._tensor(rows.observations)
-        params, values, after = self.forward(seen, before)
-        masks = None if rows.action_masks.all() else rows.action_masks
-        live, everyone = rows.live, bool(rows.live.all())
-        samples, log_probabilities = self.policy.distribution.sample(
-            params.float().cpu(),
-            masks,
-            self.random,
-            greedy=False,
-            live=None if everyone else live,
-        )
-        acting = None if everyone else torch.from_numpy(live).to(self._device)
-        if recurrent and acting is None:
-            self.states[index] = after.float()
-        elif recurrent:
-            self.states[index[acting]] = after[acting].float()
-        critics = values.float().cpu().numpy()
-        part = slice(None) if everyone else live
-        self.segments.add(
-            agents[part],
-            rows.observations[part],
-            rows.action_masks[part],
-            samples[part],
-            log_probabilities[part],
-            critics[part],
-            before.cpu().numpy()[part],
-            seen if acting is None else seen[acting],
-        )
-        return self.policy.distribution.to_rows(samples)
-
-    def _note_rewards(
-        self,
-        agents: NDArray[np.int64],
-        waiting: NDArray[np.bool_],
-        ended: NDArray[np.bool_],
-        valid: NDArray[np.bool_],
-    ) -> None:
-        """Add the rewards of actions that are complete now to the statistics of returns.
-
-        Agents that have not acted (dead, or not yet begun) have none.
-        """
-        complete = waiting & ~self.segments.waiting(agents)
-        if not complete.all():
-            agents, ended, valid = agents[complete], ended[complete], valid[complete]
-        self.returns.note(agents, self.segments.last_rewards(agents), ended, valid)
-
-    def _values(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[np.float32]:
-        _, values, _ = self.forward(self._tensor(observations), self.states[agents])
-        found: NDArray[np.float32] = values.float().cpu().numpy()
-        return found
-
-    def _tensor(self, rows: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(rows)).to(self._device)
 
 
 class Collector:
@@ -217,7 +106,6 @@ class Collector:
         """Reset all environments."""
         self.vec.async_reset(seed)
 
-    @torch.no_grad()
     def collect(self) -> None:
         """Step until some actor is full; groups whose agents act less often take longer."""
         while not any(actor.full for actor in self.actors):
@@ -260,3 +148,119 @@ class Collector:
             self.vec.send(actions[0], ids[0])
         else:
             self.vec.send(tuple(actions), tuple(ids))
+
+
+class NativeCollector(Collector):
+    """A collector whose segments are filled natively; it records what `Collector` does.
+
+    Args:
+        vec: Native copies whose agents all act in every step; see `can_fill_segments`.
+        actor: The actor of their group.
+        learner: The native learner of its policy.
+    """
+
+    def __init__(self, vec: Vector, actor: Actor[Segments], learner: NativeLearner) -> None:
+        super().__init__(vec, [actor])
+        self._actor, self._learner = actor, learner
+        self._parts = action_parts(actor.policy.distribution)
+
+    def collect(self) -> None:
+        """Step until the segments are full, natively while all agents are in step."""
+        while not self._actor.full:
+            batch = self._held.pop(0) if self._held else self.vec.recv()
+            rows = batch.groups[0].rows
+            plain = self.on_batch is None and self.episodes.listener is None
+            whole = plain and len(batch.env_ids) == self.vec.num_envs
+            where = self._actor.store.in_step() if whole else None
+            if where is not None and rows.live.all() and rows.valid.all():
+                self._fill_segments(batch.infos, *where)
+            else:
+                self.handle(batch)
+
+    def _fill_segments(
+        self,
+        infos: Mapping[int, tuple[dict[str, Any], ...]],
+        begin: int,
+        first_segment: int,
+        next_segment: int,
+    ) -> None:
+        """Fill the open segments from a time on, and begin the next ones.
+
+        Environments step on then, with the actions that follow the last step.
+        """
+        actor, segments, distribution = (
+            self._actor,
+            self._actor.store,
+            self._actor.policy.distribution,
+        )
+        agents, actions = segments.shape.agents, segments.shape.horizon - begin + 1
+        assert isinstance(infos, EpisodeInfos)
+        self.episodes.note(infos)
+        episodes = np.zeros(1 + len(infos.names))
+        with self.vec.lend() as pool:
+            try:
+                self._learner.collect(
+                    pool,
+                    segments,
+                    begin,
+                    first_segment,
+                    next_segment,
+                    actor.states.numpy(),
+                    distribution.choices,
+                    distribution.num_continuous,
+                    draw_random(actor.random, distribution, actions, agents),
+                    self._parts,
+                    episodes,
+                )
+            except FloatingPointError:
+                raise UsageError(
+                    "collect: expected finite outputs of the policy; got NaN or infinity. Try a "
+                    "lower train.learning-rate, or look at the environment's observations."
+                ) from None
+        segments.complete_in_step()
+        self.episodes.add_totals(infos.names, episodes)
+        self.steps += agents * actions
+        rewarded = np.s_[max(begin, 1) - 1 :, first_segment : first_segment + agents]
+        ended = segments.terminations[rewarded] | segments.truncations[rewarded]
+        if actor.returns is not None:
+            actor.returns.note_rows(segments.rewards[rewarded], ended)
+
+
+def draw_random(
+    random: np.random.Generator, distribution: ActionDistribution, steps: int, agents: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return uniform and normal numbers `[steps, agents, ...]`, as steps would draw them."""
+    heads, dims = distribution.num_heads, distribution.num_continuous
+    uniforms = np.zeros((steps, agents, heads), np.float32)
+    noise = np.zeros((steps, agents, dims), np.float32)
+    if not dims and type(random) is np.random.Generator:  # steps follow each other in any case
+        return random.random(uniforms.shape, np.float32), noise
+    for step in range(steps):
+        if heads:
+            uniforms[step] = random.random((agents, heads), np.float32)
+        if dims:
+            noise[step] = random.standard_normal((agents, dims), np.float32)
+    return uniforms, noise
+
+
+def action_parts(distribution: ActionDistribution) -> list[ActionPart]:
+    """Return where the numbers of an action stand in its row, and the bounds of floats."""
+    writer, parts = distribution.sampler.writer, list[ActionPart]()
+    for choice in writer.choices:
+        parts.append((choice.leaf.offset, len(choice.counts), None, None))
+    for numbers in writer.numbers:
+        bounds = (numbers.low.astype(np.float32), numbers.high.astype(np.float32))
+        parts.append((numbers.leaf.offset, len(numbers.low), *bounds))
+    return parts
+
+
+def can_fill_segments(
+    vec: Vector, learner: NativeLearner, distribution: ActionDistribution
+) -> bool:
+    """Return whether collection can be native: native copies whose agents all act, all at once."""
+    if not vec.all_act or vec.batch_size != vec.num_envs or len(vec.groups) != 1:
+        return False
+    group, writer = vec.groups[0], distribution.sampler.writer
+    whole = all(c.leaf.dtype.itemsize == 8 and not c.start.any() for c in writer.choices)
+    floats = all(n.leaf.dtype == np.float32 for n in writer.numbers)
+    return group.num_agents <= learner.most_agents and not group.num_costs and whole and floats

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu.data.segments import Segments
 from fugu.memory import RecallView
 from fugu.policies.central import Bytes, CriticLayout, bytes_of
 from fugu.policies.policy import Policy
 from fugu.policies.recalling import RecallingPolicy
-from fugu.rollout.collector import Actor
+from fugu.rollout.actor import Actor
 from fugu.vector import Batch, GroupBatch, Vector
 
 
@@ -28,7 +29,9 @@ class CriticObservations:
         actors: One for each group.
     """
 
-    def __init__(self, vec: Vector, layouts: list[CriticLayout], actors: list[Actor]) -> None:
+    def __init__(
+        self, vec: Vector, layouts: list[CriticLayout], actors: Sequence[Actor[Segments]]
+    ) -> None:
         self._layouts, self._actors = layouts, actors
         counts = [vec.num_envs * group.num_agents for group in vec.groups]
         pairs = list(zip(layouts, counts, strict=True))
@@ -72,7 +75,7 @@ class CriticObservations:
         for group, actor in zip(groups, self._actors, strict=True):
             rows = group.rows
             ended = rows.terminations | rows.truncations
-            stays = rows.live & actor.segments.waiting(group.agent_ids)
+            stays = rows.live & actor.store.waiting(group.agent_ids)
             now = _where(stays, rows.observations)
             found.append(_flat(np.where(ended[:, None], rows.final, now), envs))
         return found

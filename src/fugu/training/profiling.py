@@ -30,22 +30,23 @@ PARTS = {
         "fugu.rollout.forwards:LearnerForward.__call__",
     ],
     ("collect", "rows by the core"): ["fugu.nets.learning:NativeLearner.collect"],
-    ("collect", "chance"): ["fugu.rollout.native_collector:draw_chance"],
+    ("collect", "random numbers"): ["fugu.rollout.collector:draw_random"],
     ("collect", "new weights"): [
         "fugu.rollout.forwards:NativeForward.refresh",
         "fugu.rollout.forwards:LearnerForward.refresh",
     ],
     ("collect", "critics' rows"): ["fugu.rollout.observation_views:CriticObservations.__call__"],
     ("collect", "sampling"): [
-        "fugu.policies.distribution:ActionDistribution.sample",
-        "fugu.policies.distribution:ActionDistribution.to_rows",
+        "fugu.spaces.action_sampler:ActionSampler.sample",
+        "fugu.spaces.action_rows:RowWriter.write",
     ],
     ("collect", "segments"): [
-        f"fugu.data.segments:Segments.{name}" for name in ("waiting", "earn", "cut", "add")
+        f"fugu.data.segments:Segments.{name}"
+        for name in ("record_reward", "bootstrap", "record_step")
     ],
     ("collect", "send actions"): ["fugu.vector.vector:Vector.send"],
     ("collect", "reward scale"): [
-        f"fugu.rollout.return_normalizer:ReturnNormalizer.{name}" for name in ("note", "note_rows")
+        f"fugu.rollout.actor:ReturnNormalizer.{name}" for name in ("note", "note_rows")
     ],
     ("learn", "gather"): [
         "fugu.algos.segment_view:SegmentView.__init__",

@@ -1,4 +1,4 @@
-"""Returns asked for and achieved: how well policies that are told what to earn do so."""
+"""Returns asked for and achieved by policies that are conditioned on a target return."""
 
 from __future__ import annotations
 
@@ -23,18 +23,13 @@ from fugu.vector import make
 
 @dataclass(frozen=True)
 class Achievement:
-    """What came of one target.
-
-    Attributes:
-        target: The return that was asked for.
-        evaluation: The episodes that were played.
-    """
+    """The evaluation of one target return."""
 
     target: float
     evaluation: Evaluation
 
     def to_dict(self) -> dict[str, Any]:
-        """Its figures, as JSON has them."""
+        """Return the figures for JSON."""
         return {"target": self.target, **self.evaluation.to_dict()}
 
 
@@ -51,7 +46,7 @@ def evaluate_targets(
     max_episode_steps: int = MAX_EPISODE_STEPS,
     trust: bool = False,
 ) -> list[Achievement]:
-    """Play episodes with each target in turn, the same episodes for all; see `evaluate`."""
+    """Play the same episodes with each target; see `evaluate` for the arguments."""
     if episodes < 1:
         raise UsageError(f"episodes: given {episodes}; allowed: 1 or more.")
     found = run if isinstance(run, Run) else Run.open(run, root)
@@ -61,20 +56,18 @@ def evaluate_targets(
     with make(inputs.env_of(cfg.env), min(COPIES, episodes), **cfg.env_options) as vec:
         for target in targets:
             ask(policies, target)
-            played = play(
-                policies,
-                vec,
-                episodes,
-                greedy=greedy,
-                seed=seed,
-                max_episode_steps=max_episode_steps,
-            )
+            options: dict[str, Any] = {
+                "greedy": greedy,
+                "seed": seed,
+                "max_episode_steps": max_episode_steps,
+            }
+            played = play(policies, vec, episodes, **options)
             achieved.append(Achievement(float(target), played))
     return achieved
 
 
 def ask(policies: Sequence[Policy], target: float) -> None:
-    """Ask policies for a return."""
+    """Ask policies for a return from their next episodes on."""
     for policy in policies:
         if not isinstance(policy, DecisionTransformer):
             raise UsageError(
@@ -85,7 +78,7 @@ def ask(policies: Sequence[Policy], target: float) -> None:
 
 
 def rank_correlation(given: Sequence[float], found: Sequence[float]) -> float:
-    """Spearman's: how far one rises with the other, from -1 to 1; 0 if one does not vary.
+    """Return Spearman's rank correlation; 0 if either does not vary.
 
     >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
     0.5
@@ -97,7 +90,7 @@ def rank_correlation(given: Sequence[float], found: Sequence[float]) -> float:
 
 
 def _ranks(numbers: Sequence[float]) -> NDArray[np.float64]:
-    """Equal numbers share the mean of their ranks."""
+    """Return ranks; equal numbers share the mean of theirs."""
     values = np.asarray(numbers, np.float64)
     below = (values < values[:, None]).sum(1)
     equal = (values == values[:, None]).sum(1)
@@ -106,16 +99,16 @@ def _ranks(numbers: Sequence[float]) -> NDArray[np.float64]:
 
 
 def draw_targets(achieved: Sequence[Achievement], path: Path, label: str = "") -> None:
-    """Write a picture of returns asked for against those achieved."""
+    """Plot returns asked for against those achieved."""
     check_picture(path)
     figures: Any = importlib.import_module("matplotlib.figure")
     figure = figures.Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
     ordered = sorted(achieved, key=lambda each: each.target)
     targets = np.array([each.target for each in ordered])
-    told = [each.evaluation.to_dict() for each in ordered]
-    means = np.array([each["mean_return"] for each in told])
-    spread = np.array([each["deviation"] for each in told])
+    results = [each.evaluation.to_dict() for each in ordered]
+    means = np.array([each["mean_return"] for each in results])
+    spread = np.array([each["deviation"] for each in results])
     ends = [targets.min(), targets.max()]
     axes.plot(ends, ends, color="#adb5bd", lw=1.2, ls="--", label="achieved = asked")
     axes.plot(targets, means, "o-", color=COLOURS[0], lw=1.8, label=label or "mean of episodes")

@@ -1,4 +1,4 @@
-"""Programs that are written in training, kept as trajectories beside the run's metrics."""
+"""Write the programs of training episodes as trajectories beside the run's metrics."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fugu.core.errors import UsageError
 from fugu.store.trajectories import Message, Trajectory, TrajectoryGroup, TrajectoryWriter
 from fugu.store.values import parse, plain
 
-TOLD = ("task", "prompt", "program")  # by the info of an episode that wrote one
+INFO_KEYS = ("task", "prompt", "program")  # in the last info of an episode
 VERDICT = "verdict/"
-MOST_OPEN = 8  # groups of a team that wait for members; beyond, the oldest is written as it is
+MOST_OPEN = 8  # incomplete groups of a set of copies; beyond, the oldest is written as it is
 
 
 @dataclass
 class _Open:
-    """A group that some copies of its team have not come to the end of."""
+    """A group whose episode has not ended in some copies."""
 
     task: str
     prompt: str
@@ -26,15 +26,12 @@ class _Open:
 
 
 class TrajectoryRecorder:
-    """Writes the programs of ended episodes; attempts of a team at the same prompt are one group.
+    """Writes the programs of ended episodes; attempts of copies at one prompt are one group.
 
-    Copies may come in any order, each with its own episodes in theirs. It is told what the learner
-    receives, so that one process writes whatever steps the environments.
+    Copies may come in any order, each with its own episodes in theirs. It is called with what the
+    learner receives, so that one process writes, whatever steps the environments.
 
-    Args:
-        folder: The run's.
-        run: Its name.
-        team_size: Copies that begin each episode alike.
+    Copies of a team begin each episode alike.
     """
 
     def __init__(self, folder: Path, run: str, team_size: int) -> None:
@@ -43,13 +40,13 @@ class TrajectoryRecorder:
         self._open: dict[int, list[_Open]] = {}  # by team, oldest first
 
     def __call__(self, copy: int, info: Mapping[str, Any]) -> None:
-        """An episode of a copy has ended."""
-        missing = [name for name in TOLD if name not in info]
+        """Add an ended episode of a copy."""
+        missing = [name for name in INFO_KEYS if name not in info]
         if missing:
             raise UsageError(
                 f"run.trajectories: given an environment whose episodes do not tell {missing}; "
                 "allowed: coding:humaneval and the like, or one whose last info has "
-                f"{', '.join(TOLD)}."
+                f"{', '.join(INFO_KEYS)}."
             )
         team = copy // self._team_size
         group = self._group(team, copy, str(info["task"]), str(info["prompt"]))
@@ -62,7 +59,7 @@ class TrajectoryRecorder:
             self._write(opened.pop(0))
 
     def _group(self, team: int, copy: int, task: str, prompt: str) -> _Open:
-        """The oldest that lacks this copy's attempt, or a new one."""
+        """Return the oldest group that lacks this copy's attempt, or a new one."""
         opened = self._open.setdefault(team, [])
         for group in opened:
             if (group.task, group.prompt) == (task, prompt) and copy not in group.members:
@@ -77,7 +74,7 @@ class TrajectoryRecorder:
     # ------------------------------------------------------------------ checkpoints
 
     def state(self) -> dict[str, Any]:
-        """How far the file is, and the groups that wait, as JSON has them."""
+        """Return the size of the file, and the groups that wait, for JSON."""
         groups = []
         for team, opened in self._open.items():
             for group in opened:
@@ -87,7 +84,7 @@ class TrajectoryRecorder:
         return {"bytes": self._writer.size, "open": groups}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go back to a `state()`: what was written after it comes once more."""
+        """Go back to a `state()`; what was written after it will be written again."""
         self._writer.cut(int(state["bytes"]))
         self._open = {}
         for entry in state["open"]:
@@ -97,7 +94,7 @@ class TrajectoryRecorder:
             opened.append(_Open(group.task, group.prompt, members))
 
     def close(self) -> None:
-        """Write what waits, and let go of the file."""
+        """Write the groups that wait, and close the file."""
         for opened in self._open.values():
             for group in opened:
                 self._write(group)
@@ -106,12 +103,10 @@ class TrajectoryRecorder:
 
 
 def _trajectory(info: Mapping[str, Any]) -> Trajectory:
-    verdicts = [
-        name.removeprefix(VERDICT) for name in info if name.startswith(VERDICT) and info[name]
-    ]
+    verdicts = [name for name in info if name.startswith(VERDICT) and info[name]]
     return Trajectory(
         str(info["program"]),
         float(info["episode_return"]),
-        verdicts[0] if verdicts else "",
+        verdicts[0].removeprefix(VERDICT) if verdicts else "",
         tuple(Message(role, text) for role, text in info.get("messages", ())),
     )

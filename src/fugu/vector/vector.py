@@ -220,7 +220,10 @@ class Vector(Closing):
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Pool]:
-        """All copies of a native backend, received, to somebody who steps them; then recv again."""
+        """All copies of a native backend, received, to step natively.
+
+        The borrower leaves the next actions in place: afterwards the copies step as after `send`.
+        """
         self._check_open()
         if not isinstance(self._exchange, Pool) or not self._held.all():
             raise UsageError(
@@ -231,7 +234,7 @@ class Vector(Closing):
         yield self._exchange
         self._held[:], self._due[:] = False, True
         self._last = None
-        self._exchange.done_all()
+        self._exchange.post_all()
 
     # ------------------------------------------------------------------ reset and step
 
