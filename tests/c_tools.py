@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fugu.envs.compilers import find_compiler
+from fugu.envs.building import find_compiler
 from fugu.export.c_engine import PolicyRandom
 from fugu.nets.net import Net
 from fugu.nets.reference import run_reference

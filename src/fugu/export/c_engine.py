@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
 from fugu.core.files import DOCUMENT, read_bytes
-from fugu.envs.building import SUFFIX
-from fugu.envs.compilers import find_compiler, run_compiler, zig
+from fugu.envs.building import SUFFIX, find_compiler, run_compiler, zig
 from fugu.export.c_text import PARTS
 from fugu.export.c_writer import FACTS, write_c
 from fugu.export.engine import PolicyFacts
