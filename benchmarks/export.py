@@ -30,8 +30,7 @@ from rich.table import Table
 import fugu
 from fugu.core.errors import MissingExtraError
 from fugu.envs.contract import AgentGroup
-from fugu.export.engine import Engine
-from fugu.export.engines import NAMES, make_engine
+from fugu.export.engine import NAMES, Engine, make_engine
 from fugu.nets.reading import read_policy
 from fugu.policies import Policy, PolicyConfig, make_policy
 from fugu.spaces import Layout

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from policy_kinds import KINDS, Kind, observations_of
 
 from fugu.core.errors import UsageError
-from fugu.export.engines import NAMES, make_engine
+from fugu.export.engine import NAMES, make_engine
 from fugu.export.player import LoadedPolicy
 from fugu.policies import Policy
 from fugu.policies.layers import RunningScale
@@ -206,7 +206,7 @@ def test_a_compiler_that_is_missing_is_named(tmp_path: Path) -> None:
 import numpy as np
 from policy_kinds import KINDS, observations_of
 from fugu.core.errors import UsageError
-from fugu.export.engines import make_engine
+from fugu.export.engine import make_engine
 policy, layout = KINDS[0].make()
 engine = make_engine("compile", policy, layout)
 try:

@@ -12,7 +12,7 @@ from policy_kinds import KINDS, Kind, observations_of
 
 from fugu.core.errors import UsageError
 from fugu.export.jax_net import JaxEngine, batched, jax_function, jax_leaves
-from fugu.nets.net import Net, OneHot, Place
+from fugu.nets.net import Apply, Linear, Net, OneHot, Place, Read
 from fugu.nets.reading import read_policy
 from fugu.spaces import Layout
 
@@ -66,6 +66,17 @@ def test_gradients_are_those_of_torch() -> None:
             )
     assert compared == len(learned)
     assert all(np.abs(gradient).max() > 0 for gradient in learned)
+
+
+def test_the_gradient_of_relu_is_zero_at_zero() -> None:
+    layouts = Layout.of(spaces.Box(-1, 1, (3,))), Layout.of(spaces.Discrete(2))
+    net = Net(*layouts, continuous="clipped", state_size=0)
+    read = net.add(Read, 1, 3, place=Place(0, np.dtype(np.float32)))
+    zeros = {"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(2, np.float32)}
+    net.params = net.add(Apply, 1, 2, net.add(Linear, 1, 2, read, **zeros), function="relu")
+    forward, weights = jax_function(net)
+    found = jax.grad(lambda w: forward(w, {"observation": jnp.ones(3)}, jnp.zeros(0))[0].sum())
+    assert not any(part.any() for part in found(weights)["001_linear"].values())
 
 
 def test_weights_are_what_is_given() -> None:

@@ -118,6 +118,11 @@ def make_engine(net: Net) -> CEngine:
         return CEngine(Path(folder))
 
 
+def open_engine(path: Path) -> CEngine:
+    """Open a folder that `write_c` wrote."""
+    return CEngine(path)
+
+
 class PolicyRandom:
     """The generator of `fugu_policy_act` in Python: SplitMix64, and Box and Muller's normals.
 

@@ -65,13 +65,13 @@ class Buffer:
 class Step:
     """An operation to be run."""
 
-    number: int  # Index of the operation
-    name: str  # Prefix of its constants
-    operation: Operation  # What is computed
-    out: Span  # Where its value is written
-    inputs: tuple[Span, ...]  # Its inputs, in the operation's order
-    over: int | None  # The input that the value overwrites; None: the value has its own memory
-    work: tuple[Span, ...] = ()  # Temporary memory
+    number: int  # index of the operation
+    name: str  # prefix of its constants
+    operation: Operation
+    out: Span  # where its value is written
+    inputs: tuple[Span, ...]  # in the operation's order
+    over: int | None  # the input that the value overwrites; None: the value has its own memory
+    work: tuple[Span, ...] = ()  # temporary memory
 
 
 class Plan:

@@ -30,8 +30,8 @@ class QuantizedWeight:
 
     integers: NDArray[np.int8]  # 0 for inputs that are kept
     scale: Floats  # `[outputs]`
-    inputs: Ints  # Inputs of a linear layer whose weights stay float32
-    kept: Floats  # Their weights, `[inputs, outputs]`
+    inputs: Ints  # inputs of a linear layer whose weights stay float32
+    kept: Floats  # their weights, `[inputs, outputs]`
 
     @property
     def weight(self) -> Floats:
@@ -56,7 +56,7 @@ class Quantized:
         parts: The int8 weights, by the index of their operation.
     """
 
-    net: Net  # The network with the float32 numbers that the weights represent, and adjusted biases
+    net: Net  # the network with the float32 numbers that the weights represent, and adjusted biases
     parts: dict[int, QuantizedWeight] = field(default_factory=dict)
 
 
@@ -227,8 +227,8 @@ class Loss:
             deviation where they have none.
     """
 
-    observations: int  # How many
-    largest_error: float  # Of a parameter of the actions' distribution
+    observations: int
+    largest_error: float  # of a parameter of the actions' distribution
     agreement: float
 
 

@@ -88,11 +88,11 @@ class CReport:
             if no observations were given, or if weights are float32.
     """
 
-    header: Path  # The file `policy.h`
-    source: Path  # The file `policy.c`
-    scratch_bytes: int  # Static memory that is written to
-    weight_bytes: int  # Size of the constants
-    float_bytes: int  # Size of the constants with all weights as float32
+    header: Path  # the file `policy.h`
+    source: Path  # the file `policy.c`
+    scratch_bytes: int  # static memory that is written to
+    weight_bytes: int  # size of the constants
+    float_bytes: int  # size of the constants with all weights as float32
     loss: Loss | None = None
 
     def __str__(self) -> str:

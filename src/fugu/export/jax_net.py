@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +27,13 @@ Given: TypeAlias = Array | NDArray[Any]
 Leaves: TypeAlias = Mapping[str, Given]
 Weights: TypeAlias = dict[str, dict[str, Array]]
 Forward: TypeAlias = Callable[[Weights, Leaves, Given], tuple[Array, Array, Array]]
+# As in torch, the gradient of relu is 0 at 0.
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "silu": jax.nn.silu,
+    "sigmoid": jax.nn.sigmoid,
+}
 MAX_INT = 2**31 - 1  # JAX has integers of 32 bits by default
 
 
@@ -129,8 +137,8 @@ def _value(op: ops.Operation, inputs: list[Array]) -> Array:
         case ops.Embed():
             table: Array = jnp.asarray(op.table)
             return table[inputs[0] + op.offsets.astype(np.int32)]
-        case ops.Apply(function="gelu"):
-            return jax.nn.gelu(inputs[0], approximate=False)
+        case ops.Apply() if op.function in FUNCTIONS:
+            return FUNCTIONS[op.function](inputs[0])
         case ops.Convolve() | ops.Pool():
             return _window(op, inputs[0])
     value: Array = compute(op, inputs, jnp)

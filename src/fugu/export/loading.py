@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
-from fugu.export.engines import check_engine, file_engine, make_engine, open_engine
+from fugu.export.engine import check_engine, file_engine, make_engine, open_engine
 from fugu.export.player import LoadedPolicy
 from fugu.store.checkpoint import CHECKSUMS
 from fugu.store.run import Run, is_run
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 class Trained:
     """One policy of a run."""
 
-    run: Run  # The run
-    cfg: Config  # Its settings
-    env: str | Callable[..., Any]  # The environment: its name, or a callable that makes it
-    group: AgentGroup  # The agents that the policy acts for
-    policy: Policy  # The policy, in torch
-    everyone: list[Policy]  # The policies of all groups, in order
+    run: Run
+    cfg: Config
+    env: str | Callable[..., Any]  # the environment: its name, or a callable that makes it
+    group: AgentGroup
+    policy: Policy
+    everyone: list[Policy]  # the policies of all groups, in order
 
     def net(self) -> Net:
         """Return the policy as a network; raise if it cannot be taken apart."""

@@ -13,7 +13,7 @@ from fugu.algos.algorithm import PolicyFactory
 from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
-from fugu.export.engines import make_engine
+from fugu.export.engine import make_engine
 from fugu.export.player import LoadedPolicy
 from fugu.hub.pull import fetch
 from fugu.hub.repositories import MAX_BYTES, open_repository

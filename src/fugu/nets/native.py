@@ -117,9 +117,9 @@ class _Value:
         image: Channels, height and width of an image that is stored channels-last.
     """
 
-    number: int  # Its number there
+    number: int
     image: tuple[int, int, int] | None = None
-    divisor: float = 1.0  # What its numbers must still be divided by
+    divisor: float = 1.0  # what its numbers must still be divided by
 
 
 class NetworkBuilder:

@@ -152,8 +152,8 @@ class Permute(Operation):
 class Convolve(Operation):
     """A convolution of images `[channels, height, width]`, padded with zeros."""
 
-    image: tuple[int, int, int]  # Channels, height and width of the input
-    out: tuple[int, int, int]  # The same of the output
+    image: tuple[int, int, int]  # channels, height and width of the input
+    out: tuple[int, int, int]  # the same of the output
     weight: Floats  # `[out channels, channels, kernel, kernel]`
     bias: Floats
     stride: int
@@ -230,14 +230,14 @@ class Net:
         operations: Operations in order; their inputs precede them.
     """
 
-    observation: Layout  # Layout of an observation
-    action: Layout  # Layout of an action
-    continuous: Continuous  # How continuous actions are kept within their bounds; see `RowWriter`
-    state_size: int  # Numbers of the state
+    observation: Layout
+    action: Layout
+    continuous: Continuous  # how continuous actions are kept within their bounds; see `RowWriter`
+    state_size: int
     operations: list[Operation] = field(default_factory=list)
-    params: int = -1  # The value with the params of the actions' distribution, one row
-    values: int | None = None  # The value with the critics' values, one row; None without critics
-    state: int | None = None  # The value with the next state, one row; None without memory
+    params: int = -1  # the value with the params of the actions' distribution, one row
+    values: int | None = None  # the value with the critics' values, one row; None without critics
+    state: int | None = None  # the value with the next state, one row; None without memory
 
     def add(self, kind: type[Op], rows: int, width: int, *inputs: int, **parts: Any) -> int:
         """Add an operation; return the index of its value."""

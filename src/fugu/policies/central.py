@@ -18,7 +18,7 @@ from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import make_core
 from fugu.policies.encoders import Reading, make_features
-from fugu.policies.layers import MlpEncoder, initialize
+from fugu.policies.layers import MlpEncoder, initialize, noting
 from fugu.policies.policy import Policy, exactly, make_head, make_policy
 from fugu.policies.unpack import torch_dtype, unpack
 from fugu.spaces import Layout
@@ -51,10 +51,10 @@ class CriticLayout:
         rest: What only critics read: the environment's state, or the observations of all agents.
     """
 
-    own: RowPart  # The agent's observation
-    agent: RowPart | None  # The agent's index in its group, one-hot; None if no network reads it
+    own: RowPart
+    agent: RowPart | None  # the agent's index in its group, one-hot; None if no network reads it
     rest: tuple[RowPart, ...]
-    dtype: np.dtype[Any]  # The dtype of a row
+    dtype: np.dtype[Any]
 
     @classmethod
     def of(
@@ -261,14 +261,8 @@ class CentralPolicy(Policy):
     @torch.no_grad()
     def note(self, observations: Tensor) -> None:
         """Update the normalization of observations by rows `[batch, size]`."""
-        scales = self.scales
-        for scale in scales:
-            scale.noting = True
-        try:
+        with noting(self.scales):
             self(observations, self.initial_state(len(observations), observations.device))
-        finally:
-            for scale in scales:
-                scale.noting = False
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False

@@ -220,7 +220,7 @@ class Reading:
         sets: Settings of the network that reads items of sets; None: arrays are not sets.
     """
 
-    images: Images = "auto"  # The network that reads images
+    images: Images = "auto"  # the network that reads images
     sets: PolicyConfig | None = None
 
     @classmethod

@@ -32,8 +32,8 @@ class Feature(nn.Module):
 class ImageShape:
     """The axes of an image."""
 
-    shape: tuple[int, ...]  # Shape of the array
-    order: tuple[int, ...]  # The axes as frames and channels, height, width
+    shape: tuple[int, ...]
+    order: tuple[int, ...]  # the axes as frames and channels, height, width
 
     @classmethod
     def of(cls, shape: tuple[int, ...], named: bool = False) -> ImageShape | None:

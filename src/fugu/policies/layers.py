@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +108,18 @@ class RunningScale(nn.Module):
         self.variance.copy_(spread)
         self.mean.add_(shift * share)
         self.count.copy_(total)
+
+
+@contextmanager
+def noting(scales: list[RunningScale]) -> Iterator[None]:
+    """Let inputs update the moments of these modules meanwhile."""
+    for scale in scales:
+        scale.noting = True
+    try:
+        yield
+    finally:
+        for scale in scales:
+            scale.noting = False
 
 
 def _moments(rows: Tensor) -> Moments:

@@ -18,7 +18,7 @@ from fugu.policies.config import PolicyConfig, Precision
 from fugu.policies.cores import Core, make_core
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
-from fugu.policies.layers import RunningScale
+from fugu.policies.layers import RunningScale, noting
 from fugu.policies.tokens import make_token_parts
 from fugu.policies.unpack import torch_dtype
 
@@ -140,16 +140,9 @@ class Policy(nn.Module):
     @torch.no_grad()
     def note(self, observations: Tensor) -> None:
         """Update the normalization by observations `[batch, size]`."""
-        scales = self.scales
-        if not scales:
-            return
-        for scale in scales:
-            scale.noting = True
-        try:
-            self.encoder(observations)
-        finally:
-            for scale in scales:
-                scale.noting = False
+        if self.scales:
+            with noting(self.scales):
+                self.encoder(observations)
 
     def _products(self, tensor: Tensor) -> torch.autocast:
         return torch.autocast(tensor.device.type, torch.bfloat16, enabled=self._short)
