@@ -10,19 +10,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import fugu_turbopuffer.journal as module
 import pytest
-from turbopuffer_server import TOGETHER, Service
-
-from fugu.core.errors import MissingExtraError, UsageError
-from fugu.core.records import read_records
-from fugu.memory import HashedNgrams, Item, Match, Memory, Where
-from fugu.memory import journal as module
-from fugu.memory.turbopuffer import (
+from fugu_turbopuffer import (
     RetrievalError,
     TurbopufferMemory,
     TurbopufferSettings,
     run_within,
 )
+from turbopuffer_server import TOGETHER, Service
+
+from fugu.core.errors import UsageError
+from fugu.core.records import read_records
+from fugu.memory import HashedNgrams, Item, Match, Memory, Where
 
 pytest.importorskip("turbopuffer")
 
@@ -195,7 +195,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from fugu.memory import Item
-from fugu.memory.turbopuffer import TurbopufferMemory, TurbopufferSettings
+from fugu_turbopuffer import TurbopufferMemory, TurbopufferSettings
 
 url, folder = sys.argv[1:]
 memory = TurbopufferMemory(
@@ -349,9 +349,6 @@ def test_what_is_refused(service: Service, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("TURBOPUFFER_API_KEY", raising=False)
     with pytest.raises(UsageError, match="api_key"):
         TurbopufferMemory(settings(service, tmp_path, api_key=None))
-    monkeypatch.setitem(sys.modules, "turbopuffer", None)
-    with pytest.raises(MissingExtraError, match=r"fugu-rl\[memory\]"):
-        TurbopufferMemory(settings(service, tmp_path))
 
 
 def test_calls_with_a_deadline() -> None:
