@@ -12,7 +12,7 @@ import tyro
 
 from fugu.core.errors import UsageError
 from fugu.sandbox import Backend, Execution, Limits, Program, make_executor
-from fugu.sandbox.texts import printable, shown
+from fugu.sandbox.execution import printable, shown
 
 _SHOWN = 10_000  # characters of an answer
 
