@@ -19,7 +19,7 @@ from fugu.export.engine import AttentiveEngine
 from fugu.export.player import LoadedPolicy
 from fugu.nets.net import Floats
 from fugu.serve.config import ServeConfig
-from fugu.serve.errors import RequestError
+from fugu.serve.json_types import RequestError
 from fugu.serve.messages import Answer, Ask
 
 CLOSE_SECONDS = 5.0  # for the last forward passes, when a server ends

@@ -26,16 +26,19 @@ from fugu.native.nodes import (
     TupleNode,
 )
 from fugu.native.packing_reference import fit_text
-from fugu.serve.errors import RequestError, mismatch, show, subfield
 from fugu.serve.json_types import (
     JsonType,
+    RequestError,
     Schema,
     converted,
     integer,
     list_of,
+    mismatch,
     null,
     object_of,
     one_of,
+    show,
+    subfield,
     tuple_of,
     tuple_schema,
 )
@@ -48,7 +51,7 @@ def row_of(layout: Layout) -> JsonType:
     >>> layout = Layout.of(spaces.Dict(position=spaces.Box(-1, 1, (2,))))
     >>> row_of(layout).read({"position": [0.5, float("nan")]}, "observation")
     Traceback (most recent call last):
-    fugu.serve.errors.RequestError: observation.position[1]: expected a finite number of type \
+    fugu.serve.json_types.RequestError: observation.position[1]: expected a finite number of type \
 float32; got NaN.
     """
     kind = value_of(layout)
@@ -67,12 +70,7 @@ float32; got NaN.
 
 
 def value_of(layout: Layout, *, packed: bool = True) -> JsonType:
-    """Return the type of a layout's values.
-
-    Args:
-        layout: Layout of a space.
-        packed: Whether arrays may also be base64 of their bytes.
-    """
+    """Return the type of a layout's values; if `packed`, arrays may also be base64 of bytes."""
     return _Types(layout, packed).of(layout.root)
 
 
@@ -171,18 +169,15 @@ _LIMITS: dict[str, Any] = {"f": np.finfo, "b": lambda dtype: SimpleNamespace(min
 class Array:
     """Arrays of a dtype and a shape: nested lists of numbers, or base64 of their bytes.
 
-    Booleans may also be 0 and 1.
+    Booleans may also be 0 and 1. `type` is their JSON type.
 
     Args:
         dtype: Type of the numbers.
         shape: Shape of the arrays.
         low: Smallest values, flat; by default those of the type.
         high: Largest values.
-        packed: Whether base64 is taken as well.
+        packed: Whether base64 is accepted.
         note: Description of the values.
-
-    Attributes:
-        type: Their JSON type.
     """
 
     def __init__(
