@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 
 _COMMANDS = {
     "run": ("fugu.cli.coding_run:CodingRun", "run a program in the sandbox"),
@@ -34,7 +33,7 @@ class Coding:
             print("\n".join(["Programs as untrusted text:", *lines]))
             raise SystemExit(0 if name else 2)
         if name not in _COMMANDS:
-            (nearest,) = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.0)
+            (nearest,) = nearest_names(name, _COMMANDS)
             raise UsageError(
                 f"coding: expected one of {', '.join(_COMMANDS)}; got {name!r}. "
                 f"Did you mean {nearest!r}?"

@@ -56,7 +56,7 @@ class ConvertConfig:
         return 0
 
     def _write(self, files: dict[Path, Tree]) -> None:
-        from fugu.core.toml import dump_toml
+        from fugu.core.config import dump_toml
         from fugu.core.writing import write_together
 
         there = [str(path) for path in files if path.exists()]

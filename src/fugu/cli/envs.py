@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,12 +72,10 @@ def nearest(given: str, names: Iterable[str]) -> str:
     >>> nearest("cartpool", ["CartPole-v1", "breakout", "cartpole"])
     'Nearest: cartpole, CartPole-v1.'
     """
-    import difflib
-
     by_plain: dict[str, list[str]] = {}
     for name in names:
         by_plain.setdefault(name.lower().rpartition("/")[2], []).append(name)
-    close = difflib.get_close_matches(given.lower(), by_plain, n=3, cutoff=0.4)
+    close = nearest_names(given, by_plain, 3, 0.4)
     found = [name for plain in close for name in by_plain[plain]][:3]
     return f"Nearest: {', '.join(found)}." if found else "None is near."
 

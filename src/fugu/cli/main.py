@@ -7,7 +7,6 @@ without a default are given by position), and `run` does the work and returns th
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +38,7 @@ from fugu.cli.serve import Serve
 from fugu.cli.sweep import Sweep
 from fugu.cli.train import Resume, Train
 from fugu.cli.zoo import Zoo
-from fugu.core.errors import FuguError
+from fugu.core.errors import FuguError, nearest_names
 from fugu.core.writing import tells_full_disk
 
 
@@ -174,7 +173,7 @@ def _options(command: Command) -> list[str]:
 
 def _unknown(kind: str, given: str, valid: Iterable[str], command: str = "") -> str:
     names = list(valid)
-    (nearest,) = difflib.get_close_matches(given, names, n=1, cutoff=0.0)
+    (nearest,) = nearest_names(given, names)
     place, program = (f"{command}: ", f"fugu {command}") if command else ("", "fugu")
     return (
         f"{place}unknown {kind} {given!r}; nearest: {nearest!r}; "

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 
 WRAPPED = ("env", "aec_env", "par_env")  # where wrappers keep what they wrap
 
@@ -28,7 +27,7 @@ def find_holder(env: Any, name: str) -> Any:
         if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
             return layer
     known = [key for key in getattr(layers[-1], "__dict__", {}) if not key.startswith("_")]
-    close = difflib.get_close_matches(name, known, 1)
+    close = nearest_names(name, known, 1, 0.6)
     hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(known))}."
     raise UsageError(
         f"set_env: expected an attribute of {type(layers[-1]).__name__} or of its wrappers; "

@@ -8,7 +8,7 @@ import gymnasium
 from numpy.typing import NDArray
 
 from fugu.spaces import Layout
-from fugu.spaces.flat import flat_space
+from fugu.spaces.layout import flat_space
 
 
 class FlatEnv(gymnasium.ObservationWrapper[NDArray[Any], Any, Any]):

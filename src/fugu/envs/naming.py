@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
+
+from fugu.core.errors import nearest_names
 
 
 def newest(name: str, names: Iterable[str]) -> str | None:
@@ -22,6 +23,5 @@ def newest(name: str, names: Iterable[str]) -> str | None:
 
 def nearest(given: str, names: Iterable[str]) -> str:
     """A sentence with the names most like the one given, whatever their case."""
-    by_lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(given.lower(), by_lower, n=3, cutoff=0.5)
-    return f"Nearest: {', '.join(by_lower[name] for name in close)}." if close else "None is near."
+    close = nearest_names(given, names, 3, 0.5)
+    return f"Nearest: {', '.join(close)}." if close else "None is near."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from fugu import native
-from fugu.core.errors import FuguError, UsageError
+from fugu.core.errors import FuguError, UsageError, nearest_names
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout
 
@@ -154,7 +153,7 @@ class NativeLibrary:
         """Values of all settings, those given and the initial ones of the others."""
         for name in given:
             if name not in self.settings:
-                near = difflib.get_close_matches(name, self.settings, 1)
+                near = nearest_names(name, self.settings, 1, 0.6)
                 advice = f" Did you mean {near[0]!r}?" if near else ""
                 raise UsageError(
                     f"{self.name}: given a setting {name!r}; allowed: "

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from fugu.export.c_text import array, literal, names, quoted, type_of
 from fugu.nets.net import Net
 from fugu.spaces import Leaf
-from fugu.spaces.action_rows import Choices, Numbers
-from fugu.spaces.action_sampler import ActionSampler
+from fugu.spaces.action_sampler import ActionSampler, Choices, Numbers
 
 
 class Acting:

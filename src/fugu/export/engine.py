@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import FuguError, UsageError
 from fugu.nets.net import Floats, Net
 from fugu.spaces import Layout
-from fugu.spaces.action_rows import Continuous
+from fugu.spaces.action_sampler import Continuous
 from fugu.spaces.as_json import layout_from_json, layout_to_json
 
 FORMAT = 1  # of the facts as JSON

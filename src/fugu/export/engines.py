@@ -6,12 +6,11 @@ A module has `make_engine(net)`, and `open_engine(path)` if it reads files of it
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 from fugu.export.engine import Engine
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ NAMES = (*POLICY_ENGINES, *NET_ENGINES)
 def check_engine(name: str) -> None:
     """Raise unless there is an engine of that name."""
     if name not in NAMES:
-        (nearest,) = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)
+        (nearest,) = nearest_names(name, NAMES)
         raise UsageError(
             f"engine: given {name!r}; nearest: {nearest!r}; allowed: {', '.join(NAMES)}."
         )

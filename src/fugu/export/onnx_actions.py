@@ -7,8 +7,7 @@ import numpy as np
 from fugu.export.engine import PolicyFacts
 from fugu.export.leaves import named_leaves
 from fugu.export.onnx_graph import Graph
-from fugu.spaces.action_rows import Choices, Numbers
-from fugu.spaces.action_sampler import ActionSampler
+from fugu.spaces.action_sampler import ActionSampler, Choices, Numbers
 
 
 def add_actions(graph: Graph, params: str, facts: PolicyFacts) -> None:

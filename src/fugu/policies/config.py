@@ -11,7 +11,7 @@ from fugu.core.intervals import (
     NonNegativeInt,
     PositiveInt,
 )
-from fugu.spaces.action_rows import Continuous
+from fugu.spaces.action_sampler import Continuous
 
 Precision = Literal["auto", "float32", "bfloat16"]
 PolicyEngine = Literal["auto", "torch", "native"]

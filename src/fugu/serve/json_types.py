@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fugu.core.errors import FuguError
+from fugu.core.errors import FuguError, nearest_names
 
 Schema = dict[str, Any]
 MAX_SHOWN = 60  # characters of a value or a name in an error
@@ -182,7 +181,7 @@ def object_of(properties: Mapping[Any, JsonType]) -> JsonType:
 
 
 def _unknown(field: str, name: str, known: list[str]) -> RequestError:
-    nearest = difflib.get_close_matches(name[:100], known, n=1)
+    nearest = nearest_names(name[:100], known, 1, 0.6)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
     keys = f"the keys {', '.join(known)}" if known else "no keys"
     return RequestError(422, field, f"expected {keys}; got an unknown one.{hint}")

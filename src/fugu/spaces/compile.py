@@ -1,8 +1,9 @@
-"""Compiles a space, once, into nodes (for the packers) and leaves (for everybody else)."""
+"""Compile a space, once, into nodes (for the packers) and leaves (for everybody else)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,15 +26,39 @@ from fugu.native.nodes import (
     join,
 )
 from fugu.native.packing_reference import INDEX, LENGTH, describe
-from fugu.spaces.leaves import Leaf
 
 Limits = int | Mapping[str, int] | None
 _BOOL = np.dtype(np.bool_)
 _SUPPORTED = {np.dtype(name) for name in "?bBhHiIqQlLefd"}
 
 
+@dataclass(frozen=True)
+class Leaf:
+    """One typed array at a fixed offset in every row of a layout.
+
+    Attributes:
+        path: Keys and indices from the top, joined by slashes; empty if the space is one leaf.
+        dtype: Type of its numbers.
+        shape: Its shape, beginning with the slots of enclosing sequences.
+        offset: Byte offset in the row, a multiple of the type's size.
+        space: The space of one item: the environment's own, or a synthetic one for the lengths,
+            masks and indices that a layout adds.
+    """
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    space: Space[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the leaf takes in a row."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
 class Compiler:
-    """Lays the leaves of one space out, one behind the other, each naturally aligned."""
+    """Lays out the leaves of one space one after another, each naturally aligned."""
 
     def __init__(self, limits: Limits, *, strict: bool = False, plain: bool = False) -> None:
         self.leaves: list[Leaf] = []
@@ -59,7 +84,7 @@ class Compiler:
         return set(self._limits) - self.limited if isinstance(self._limits, Mapping) else set()
 
     def compile(self, space: Space[Any], path: str = "", slots: tuple[int, ...] = ()) -> Node:
-        """The node of `space`; its leaves are appended to `leaves`."""
+        """Return the node of `space`, and append its leaves to `leaves`."""
         if not isinstance(space, Space):
             raise SpaceError(f"{_place(path)}: given {space!r}; allowed: a gymnasium Space.")
         for kind in type(space).__mro__:
@@ -147,7 +172,7 @@ class Compiler:
         return self._characters(path, slots, alphabet, space.min_length, space.max_length, dtype)
 
     def _open_text(self, path: str, slots: tuple[int, ...]) -> Node:
-        """Strings of a space that says no more of them (as MiniGrid's missions): UTF-8."""
+        """Return the node of strings without a declared alphabet (MiniGrid's missions): UTF-8."""
         return self._characters(path, slots, None, 0, self._limit(path), np.dtype(np.uint8))
 
     def _characters(
@@ -187,7 +212,7 @@ class Compiler:
         return SequenceNode(path, capacity, length, mask, child, stacked)
 
     def _graph(self, space: spaces.Graph, path: str, slots: tuple[int, ...]) -> Node:
-        """Nodes and edges become sequences; a flag tells no edges from an empty list of them."""
+        """Make sequences of nodes and edges; a flag tells no edges from an empty list of them."""
         parts: dict[str, Node] = {"nodes": self._part(space.node_space, join(path, "nodes"), slots)}
         if space.edge_space is not None:
             links = spaces.Box(0, np.iinfo(np.int32).max, (2,), np.int32)
@@ -237,7 +262,7 @@ class Compiler:
 
 
 def limited_paths(space: Space[Any]) -> set[str]:
-    """The paths of a space that need a limit."""
+    """Return the paths of a space that need a limit."""
     compiler = Compiler(0)
     compiler.compile(space)
     return compiler.limited
@@ -264,7 +289,7 @@ def _stack(item_space: Space[Any], items: tuple[Any, ...]) -> Any:
 
 
 def _graph_parts(space: spaces.Graph, value: Any, path: str) -> dict[str, Any]:
-    """A GraphInstance as the dict that its node packs."""
+    """Return a GraphInstance as the dict that its node packs."""
     if not isinstance(value, spaces.GraphInstance):
         raise PackError(path, describe(value), "a gymnasium GraphInstance")
     parts: dict[str, Any] = {"nodes": _unstacked(space.node_space, value.nodes, path)}
@@ -291,7 +316,7 @@ def _graph_parts(space: spaces.Graph, value: Any, path: str) -> dict[str, Any]:
 
 
 def _graph(space: spaces.Graph, parts: dict[str, Any]) -> spaces.GraphInstance:
-    """The GraphInstance that `_graph_parts` took apart."""
+    """Return the GraphInstance that `_graph_parts` took apart."""
     nodes = _restacked(space.node_space, parts["nodes"])
     if space.edge_space is None or not parts["has_edges"]:
         return spaces.GraphInstance(nodes, None, None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 
 _SIGNS = ("run.json", "metrics.jsonl", "config.json", "config.toml", "checkpoints")
 
@@ -38,7 +37,7 @@ def find_run(given: str, folders: Sequence[Path], root: str | Path) -> Path:
             f"run: given {given!r}, which begins {len(matches)} names: {_listed(matches)}; "
             "allowed: a beginning that only one has."
         )
-    nearest = difflib.get_close_matches(given, list(by_name), n=3, cutoff=0.0)
+    nearest = nearest_names(given, by_name, 3)
     raise UsageError(
         f"run: given {given!r}, which is no run in {str(root)!r}; nearest: {_listed(nearest)}; "
         "allowed: a name, its beginning, a path, or 'latest'."

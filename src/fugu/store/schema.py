@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ def parse(kind: type[T], given: Any, place: str) -> T:
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in given:
         if key not in fields:
-            (nearest,) = difflib.get_close_matches(str(key), fields, 1, cutoff=0.0)
+            (nearest,) = nearest_names(key, fields)
             raise UsageError(f"{place}: given the key {key!r}; nearest allowed: {nearest!r}.")
     for name, field in fields.items():
         if name not in given and field.default is field.default_factory is dataclasses.MISSING:

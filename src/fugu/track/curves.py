@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 from fugu.track.jsonl import RESERVED, read_metrics
 
 Array = npt.NDArray[np.float64]
@@ -70,7 +69,7 @@ def _missing(label: str, metric: str, names: Sequence[str]) -> UsageError:
         return UsageError(f"run {label}: it has no metrics yet. Wait, or choose another run.")
     if metric in names:
         return UsageError(f"run {label}: {metric} is never a number. Choose another metric.")
-    nearest = difflib.get_close_matches(metric, names, n=1, cutoff=0.0)[0]
+    nearest = nearest_names(metric, names)[0]
     return UsageError(
         f"metric: given {metric!r}, which run {label} lacks; nearest: {nearest!r}; "
         f"allowed: {', '.join(sorted(names))}."

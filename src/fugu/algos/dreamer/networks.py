@@ -18,7 +18,7 @@ from fugu.policies.features import Numbers, make_features
 from fugu.policies.images import Convolution, Feature, ImageShape
 from fugu.policies.unpack import unpack
 from fugu.spaces import Layout
-from fugu.spaces.action_rows import RowWriter
+from fugu.spaces.action_sampler import RowWriter
 
 MULTIPLES = (2, 3, 4, 4)  # of the depth, stage by stage
 KERNEL = 5
