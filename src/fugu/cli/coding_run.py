@@ -33,7 +33,7 @@ class CodingRun:
     limits: Limits = field(default_factory=Limits)
     """What the program may take."""
     backend: Backend = "zygote"
-    """What runs it; unsafe has no walls."""
+    """What runs it; unsafe does not isolate it."""
     missing_walls: bool = False
     """Run although the self-test finds a wall missing."""
     json: bool = False

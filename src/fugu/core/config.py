@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -20,12 +21,13 @@ from fugu.core.writing import write_whole
 
 T = TypeVar("T")
 Tree = dict[str, Any]
+_hints: Any = functools.cache(typing.get_type_hints)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
     """Return an instance of a dataclass from nested dicts; values get the types of the fields."""
-    hints = _hints(kind)  # type: ignore[arg-type]
+    hints = _hints(kind)
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     names = {field.name.rstrip("_"): field.name for field in fields}  # lambda_ is called lambda
     values = {}
@@ -36,11 +38,6 @@ def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
         name = names[short]
         values[name] = _convert(hints[name], value, path)
     return kind(**values)
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 def to_tree(config: Any) -> Tree:
@@ -112,7 +109,7 @@ def from_flags(flags: Iterable[str]) -> tuple[Tree, list[str]]:
             rest.append(item)
             continue
         if not equals:
-            value = items.pop(0) if items and not _is_flag(items[0]) else "true"
+            value = items.pop(0) if items and not items[0].startswith("--") else "true"
         *folders, last = name.replace("-", "_").split(".")
         if last.startswith("no_") and value == "true":
             last, value = last.removeprefix("no_"), "false"
@@ -144,10 +141,6 @@ def parse_value(text: str) -> Any:
     return text
 
 
-def _is_flag(text: str) -> bool:
-    return text.startswith("--")
-
-
 def _convert(hint: Any, value: Any, path: str) -> Any:
     """Return a value with the type of its field; UsageError names the field."""
     origin = get_origin(hint)
@@ -158,7 +151,14 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             raise UsageError(f"{path}: given {value!r}; allowed: settings of their own.")
         return from_tree(hint, value, f"{path}.")
     if origin in (Union, types.UnionType):
-        return _convert_union(get_args(hint), value, path)
+        options = get_args(hint)
+        if (value is None or value == "none") and type(None) in options:
+            return None
+        for option in options:
+            if option is not type(None):
+                with contextlib.suppress(UsageError):
+                    return _convert(option, value, path)
+        raise UsageError(f"{path}: given {value!r}; allowed: {' or '.join(map(_name, options))}.")
     if origin is Literal:
         if value in get_args(hint):
             return value
@@ -179,18 +179,6 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         if found is not None:
             return found
     raise UsageError(f"{path}: given {value!r}; allowed: {_name(hint)}.")
-
-
-def _convert_union(options: tuple[Any, ...], value: Any, path: str) -> Any:
-    if (value is None or value == "none") and type(None) in options:
-        return None
-    for option in options:
-        if option is not type(None):
-            try:
-                return _convert(option, value, path)
-            except UsageError:
-                continue
-    raise UsageError(f"{path}: given {value!r}; allowed: {' or '.join(map(_name, options))}.")
 
 
 def _convert_plain(hint: Any, value: Any) -> Any:
@@ -296,17 +284,15 @@ def edit_table(text: str, table: str, values: Mapping[str, Any]) -> str:
         gap = [""] if lines and lines[-1].strip() else []
         lines += [*gap, f"[{table}]"]
         start = len(lines) - 1
-    stop = next((i for i in range(start + 1, len(lines)) if _is_header(lines[i])), len(lines))
+    stop = next(
+        (i for i in range(start + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines)
+    )
     body = [line for line in lines[start + 1 : stop] if _key_of(line) not in values]
     while body and not body[-1].strip():
         body.pop()
     body += [f"{_key(key)} = {_value(value)}" for key, value in values.items()]
     gap = [""] if stop < len(lines) else []
     return "\n".join([*lines[: start + 1], *body, *gap, *lines[stop:]]) + "\n"
-
-
-def _is_header(line: str) -> bool:
-    return line.lstrip().startswith("[")
 
 
 def _key_of(line: str) -> str:

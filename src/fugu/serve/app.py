@@ -39,6 +39,7 @@ OPEN_PATHS = ("/health", "/health/live")  # for probes, which have no token
 GONE = 499  # status, in the metrics alone, of requests whose client has gone
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?")
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SIZES = [2**i for i in range(17)]
 _SHOWN = 80  # characters of a header
 METRICS_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
@@ -50,7 +51,7 @@ color:#223;background:#fff}}pre{{background:#f3f5f8;padding:1rem;overflow:auto;b
 font-size:.85rem}}a{{color:#06c}}</style></head><body>
 <h1>{title}</h1>
 <p>Engine {engine}, {memory}.</p>
-<h2>Ask it</h2>
+<h2>Request</h2>
 <pre>curl {url}/act{token} -H 'Content-Type: application/json' -d {data}</pre>
 <p><code>POST /act</code> takes an <code>observation</code>, or a list of <code>observations</code>,
 and returns <code>action</code>, <code>value</code> and <code>state</code>. Send the state back with
@@ -63,15 +64,9 @@ the next observation of an episode; without one, an episode begins.</p>
 
 
 class Service:
-    """A policy, and the endpoints at which clients ask it.
-
-    Args:
-        policy: Policy, which belongs to the service from now on.
-        cfg: Limits.
-        title: Name of the policy, for people.
+    """A policy, which belongs to the service from now on, and its endpoints.
 
     Attributes:
-        metrics: Counts of requests and forward passes.
         max_body: Maximum bytes of a request's body.
         connections: Connections of the server, if it sets them.
         stopping: Whether the server is about to end.
@@ -92,9 +87,8 @@ class Service:
             Route("/health/live", self.live),
             Route("/metrics", self.show_metrics),
         ]
-
-    _batcher: Batcher | None = None
-    _reader: RequestReader | None = None
+        self._batcher: Batcher | None = None
+        self._reader: RequestReader | None = None
 
     @property
     def waiting(self) -> int:
@@ -216,7 +210,7 @@ class Service:
         return Response(text, headers={"Content-Type": METRICS_FORMAT})
 
     async def page(self, request: Request) -> Response:
-        """Return a page that shows people what is served, and how to ask it."""
+        """Return a page that describes the service to people."""
         sent, size = json.dumps(self.messages.example), self.policy.facts.state_size
         short = len(sent) <= MAX_EXAMPLE and "'" not in sent
         token = f" -H 'Authorization: Bearer '\"${TOKEN_VARIABLE}\"" if self.cfg.token else ""
@@ -324,22 +318,18 @@ class Metrics:
     def __init__(self, waiting: Callable[[], int]) -> None:
         self.under_way = self.answered = self.lost = 0
         self.registry = CollectorRegistry()
-        seconds: Any = {"buckets": _SECONDS, "registry": self.registry}
-        sizes: Any = {"buckets": [2**i for i in range(17)], "registry": self.registry}
-        gauges = {
-            "queue_observations": ("Observations that wait for a forward pass.", waiting),
-            "requests_under_way": ("Requests being read or answered.", lambda: self.under_way),
-        }
-        labels, text = ("path", "status"), "Answered requests."
-        self._requests = Counter("fugu_serve_requests", text, labels, registry=self.registry)
+        common: Any = {"namespace": "fugu_serve", "registry": self.registry}
+        seconds, sizes = {**common, "buckets": _SECONDS}, {**common, "buckets": _SIZES}
         text = "From a request's head to its answer."
-        self._seconds = Histogram("fugu_serve_request_seconds", text, ("path",), **seconds)
-        text = "Observations of a forward pass."
-        self._sizes = Histogram("fugu_serve_batch_observations", text, **sizes)
+        self._seconds = Histogram("request_seconds", text, ("path",), **seconds)
         text = "Of a forward pass and the sampling of its actions."
-        self._passes = Histogram("fugu_serve_pass_seconds", text, **seconds)
-        for name, (text, count) in gauges.items():
-            Gauge(f"fugu_serve_{name}", text, registry=self.registry).set_function(count)
+        self._passes = Histogram("pass_seconds", text, **seconds)
+        self._sizes = Histogram("batch_observations", "Observations of a forward pass.", **sizes)
+        self._requests = Counter("requests", "Answered requests.", ("path", "status"), **common)
+        text = "Observations that wait for a forward pass."
+        Gauge("queue_observations", text, **common).set_function(waiting)
+        text = "Requests being read or answered."
+        Gauge("requests_under_way", text, **common).set_function(lambda: self.under_way)
 
     def add_request(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fugu.core.errors import PackError
 from fugu.native.nodes import (
@@ -184,8 +184,8 @@ class Array:
         self,
         dtype: Any,
         shape: tuple[int, ...] = (),
-        low: ArrayLike | None = None,
-        high: ArrayLike | None = None,
+        low: NDArray[Any] | None = None,
+        high: NDArray[Any] | None = None,
         *,
         packed: bool = True,
         note: str = "",
@@ -195,10 +195,8 @@ class Array:
         # Numbers are compared with their bounds in a wide type, before they are rounded.
         self._wide, self._types = _WIDE.get(self._dtype.kind, (self._dtype, {int}))
         self._bounded = low is not None or self._dtype.kind in "iu"
-        self._low, self._high = (
-            np.full(shape, limit, self._wide) if bound is None else np.reshape(bound, shape)
-            for bound, limit in ((low, limits.min), (high, limits.max))
-        )
+        self._low = np.full(shape, limits.min, self._wide) if low is None else low.reshape(shape)
+        self._high = np.full(shape, limits.max, self._wide) if high is None else high.reshape(shape)
         nearest = np.clip(np.zeros(shape, self._wide), self._low, self._high).astype(dtype)
         bounds = (self._low.min(initial=0), self._high.max(initial=0))
         digits = _FLOAT if self._dtype.kind == "f" else max(len(f"{n}.0, ") for n in bounds)
@@ -253,12 +251,13 @@ class Array:
             return None
 
     def _first_wrong(self, flat: Numbers, field: str) -> RequestError:
+        columns = (np.ravel(part).tolist() for part in (self._low, self._high))
         given = flat.tolist() if isinstance(flat, np.ndarray) else flat
-        bounds = zip(self._low.ravel().tolist(), self._high.ravel().tolist(), strict=True)
-        at, number, low, high = next(
-            (at, number, low, high)
-            for at, (number, (low, high)) in enumerate(zip(given, bounds, strict=True))
-            if not (type(number) in self._types or _is_whole(number)) or not low <= number <= high
+        at, (number, low, high) = next(
+            (at, row)
+            for at, row in enumerate(zip(given, *columns, strict=True))
+            if not (type(row[0]) in self._types or _is_whole(row[0]))
+            or not row[1] <= row[0] <= row[2]
         )
         kind = "a number" if self._dtype.kind == "f" else "an integer"
         expected = f"{kind} from {low} to {high}"

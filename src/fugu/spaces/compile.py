@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
-from numpy.typing import NDArray
 
 from fugu.core.errors import PackError, SpaceError
 from fugu.native.nodes import (
@@ -28,7 +27,9 @@ from fugu.native.nodes import (
 from fugu.native.packing_reference import INDEX, LENGTH, describe
 
 Limits = int | Mapping[str, int] | None
+Slots = tuple[int, ...]
 _BOOL = np.dtype(np.bool_)
+_KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict, Tuple, Sequence, OneOf, Graph"
 _SUPPORTED = {np.dtype(name) for name in "?bBhHiIqQlLefd"}
 
 
@@ -65,78 +66,67 @@ class Compiler:
         self.end = 0
         self.limited: set[str] = set()  # paths that needed a limit
         self._limits, self._strict, self._plain = limits, strict, plain
-        self._compilers: dict[type[Space[Any]], Callable[[Any, str, tuple[int, ...]], Node]] = {
-            spaces.Box: self._box,
-            spaces.Discrete: self._discrete,
-            spaces.MultiDiscrete: self._multi_discrete,
-            spaces.MultiBinary: self._multi_binary,
-            spaces.Text: self._text,
-            spaces.Dict: self._dict,
-            spaces.Tuple: self._tuple,
-            spaces.Sequence: self._sequence,
-            spaces.OneOf: self._one_of,
-            spaces.Graph: self._graph,
-        }
 
     @property
     def unused(self) -> set[str]:
         """Limits declared for paths that need none."""
         return set(self._limits) - self.limited if isinstance(self._limits, Mapping) else set()
 
-    def compile(self, space: Space[Any], path: str = "", slots: tuple[int, ...] = ()) -> Node:
+    def compile(self, space: Space[Any], path: str = "", slots: Slots = ()) -> Node:
         """Return the node of `space`, and append its leaves to `leaves`."""
-        if not isinstance(space, Space):
-            raise SpaceError(f"{_place(path)}: given {space!r}; allowed: a gymnasium Space.")
-        for kind in type(space).__mro__:
-            if kind in self._compilers:
-                return self._compilers[kind](space, path, slots)
-        if space.dtype is not None and np.dtype(space.dtype).kind == "U":
-            return self._open_text(path, slots)
-        names = ", ".join(kind.__name__ for kind in self._compilers)
-        raise SpaceError(
-            f"{_place(path)}: given {type(space).__name__}; allowed: {names} and subclasses of "
-            "them, and spaces of dtype str. Describe it with those, or convert it in a wrapper."
-        )
-
-    # ------------------------------------------------------------------ numbers
-
-    def _box(self, space: spaces.Box, path: str, slots: tuple[int, ...]) -> Node:
-        low = high = None
-        if self._strict:
-            low, high = space.low.reshape(-1), space.high.reshape(-1)
-        return self._array(space, path, slots, low, high)
-
-    def _multi_discrete(
-        self, space: spaces.MultiDiscrete, path: str, slots: tuple[int, ...]
-    ) -> Node:
-        start = getattr(space, "start", np.zeros_like(space.nvec))
-        low, high = start.reshape(-1), (start + space.nvec - 1).reshape(-1)
-        return self._array(space, path, slots, low, high)
-
-    def _multi_binary(self, space: spaces.MultiBinary, path: str, slots: tuple[int, ...]) -> Node:
-        low = np.zeros(int(np.prod(space.shape)), np.int64)
-        return self._array(space, path, slots, low, low + 1)
+        match space:
+            case spaces.Box():
+                strict = self._strict
+                return self._array(space, path, slots, *((space.low, space.high) if strict else ()))
+            case spaces.MultiDiscrete():
+                start = getattr(space, "start", np.zeros_like(space.nvec))
+                return self._array(space, path, slots, start, start + space.nvec - 1)
+            case spaces.MultiBinary():
+                low = np.zeros(int(np.prod(space.shape)), np.int64)
+                return self._array(space, path, slots, low, low + 1)
+            case spaces.Discrete():
+                dtype, first, count = np.dtype(space.dtype), int(space.start), int(space.n)
+                offset = self._leaf(path, dtype, slots, space)
+                return ScalarNode(path, dtype, offset, first, first + count - 1, self._plain)
+            case spaces.Dict():
+                return self._dict(space, path, slots)
+            case spaces.Tuple():
+                return TupleNode(path, self._children(space.spaces, path, slots))
+            case spaces.OneOf():
+                index = spaces.Discrete(len(space.spaces))
+                offset = self._leaf(join(path, "index"), INDEX, slots, index)
+                return OneOfNode(path, offset, self._children(space.spaces, path, slots))
+            case spaces.Text():
+                # Sorted, since the order of the set that a Text keeps differs between processes.
+                alphabet = "".join(sorted(space.character_set))
+                dtype = np.dtype(np.min_scalar_type(max(len(alphabet) - 1, 0)))
+                lengths = space.min_length, space.max_length
+                return self._characters(path, slots, alphabet, *lengths, dtype)
+            case spaces.Sequence():
+                return self._sequence(space, path, slots)
+            case spaces.Graph():
+                return self._graph(space, path, slots)
+            case Space() if space.dtype is not None and np.dtype(space.dtype).kind == "U":
+                # Strings without a declared alphabet, such as MiniGrid's missions: UTF-8.
+                limit = self._limit(path)
+                return self._characters(path, slots, None, 0, limit, np.dtype(np.uint8))
+            case Space():
+                raise SpaceError(
+                    f"{_place(path)}: given {type(space).__name__}; allowed: {_KINDS} and "
+                    "subclasses of them, and spaces of dtype str. Describe it with those, or "
+                    "convert it in a wrapper."
+                )
+        raise SpaceError(f"{_place(path)}: given {space!r}; allowed: a gymnasium Space.")
 
     def _array(
-        self,
-        space: Space[Any],
-        path: str,
-        slots: tuple[int, ...],
-        low: NDArray[Any] | None,
-        high: NDArray[Any] | None,
+        self, space: Space[Any], path: str, slots: Slots, low: Any = None, high: Any = None
     ) -> Node:
         dtype, shape = np.dtype(space.dtype), tuple(map(int, space.shape or ()))
         offset = self._leaf(path, dtype, slots + shape, space)
-        return ArrayNode(path, dtype, shape, offset, low, high)
+        bounds = (None if bound is None else bound.reshape(-1) for bound in (low, high))
+        return ArrayNode(path, dtype, shape, offset, *bounds)
 
-    def _discrete(self, space: spaces.Discrete, path: str, slots: tuple[int, ...]) -> Node:
-        dtype, start, count = np.dtype(space.dtype), int(space.start), int(space.n)
-        offset = self._leaf(path, dtype, slots, space)
-        return ScalarNode(path, dtype, offset, start, start + count - 1, self._plain)
-
-    # ------------------------------------------------------------------ trees
-
-    def _dict(self, space: spaces.Dict, path: str, slots: tuple[int, ...]) -> Node:
+    def _dict(self, space: spaces.Dict, path: str, slots: Slots) -> Node:
         keys = tuple(space.spaces)
         names = [join(path, key) for key in keys]
         if len(set(names)) < len(names):
@@ -144,41 +134,20 @@ class Compiler:
                 f"{_place(path)}: given the keys {list(keys)}, some alike once written as text; "
                 "allowed: keys that differ as text. Rename one."
             )
-        children = [
-            self.compile(space.spaces[key], name, slots)
-            for key, name in zip(keys, names, strict=True)
-        ]
-        return DictNode(path, keys, tuple(children))
-
-    def _tuple(self, space: spaces.Tuple, path: str, slots: tuple[int, ...]) -> Node:
-        return TupleNode(path, self._children(space.spaces, path, slots))
-
-    def _one_of(self, space: spaces.OneOf, path: str, slots: tuple[int, ...]) -> Node:
-        index = spaces.Discrete(len(space.spaces))
-        offset = self._leaf(join(path, "index"), INDEX, slots, index)
-        return OneOfNode(path, offset, self._children(space.spaces, path, slots))
+        named = zip(space.spaces.values(), names, strict=True)
+        return DictNode(path, keys, tuple(self.compile(item, name, slots) for item, name in named))
 
     def _children(
-        self, children: tuple[Space[Any], ...], path: str, slots: tuple[int, ...]
+        self, children: tuple[Space[Any], ...], path: str, slots: Slots
     ) -> tuple[Node, ...]:
         return tuple(self.compile(child, join(path, i), slots) for i, child in enumerate(children))
 
     # ------------------------------------------------------------------ variable lengths
 
-    def _text(self, space: spaces.Text, path: str, slots: tuple[int, ...]) -> Node:
-        # Sorted, since the order of the set that a Text keeps changes from process to process.
-        alphabet = "".join(sorted(space.character_set))
-        dtype = np.dtype(np.min_scalar_type(max(len(alphabet) - 1, 0)))
-        return self._characters(path, slots, alphabet, space.min_length, space.max_length, dtype)
-
-    def _open_text(self, path: str, slots: tuple[int, ...]) -> Node:
-        """Return the node of strings without a declared alphabet (MiniGrid's missions): UTF-8."""
-        return self._characters(path, slots, None, 0, self._limit(path), np.dtype(np.uint8))
-
     def _characters(
         self,
         path: str,
-        slots: tuple[int, ...],
+        slots: Slots,
         alphabet: str | None,
         low: int,
         high: int,
@@ -190,7 +159,7 @@ class Compiler:
         offset = self._leaf(join(path, "characters"), dtype, (*slots, high), codes)
         return TextNode(path, alphabet, low, high, length, mask, dtype, offset)
 
-    def _sequence(self, space: spaces.Sequence, path: str, slots: tuple[int, ...]) -> Node:
+    def _sequence(self, space: spaces.Sequence, path: str, slots: Slots) -> Node:
         plain = isinstance(space.feature_space, _PLAIN)
         node = self._items(
             space.feature_space, path, slots, self._limit(path), space.stack and plain
@@ -205,13 +174,13 @@ class Compiler:
         )
 
     def _items(
-        self, item: Space[Any], path: str, slots: tuple[int, ...], capacity: int, stacked: bool
+        self, item: Space[Any], path: str, slots: Slots, capacity: int, stacked: bool
     ) -> Node:
         length, mask = self._length(path, slots, capacity)
         child = self.compile(item, join(path, "items"), (*slots, capacity))
         return SequenceNode(path, capacity, length, mask, child, stacked)
 
-    def _graph(self, space: spaces.Graph, path: str, slots: tuple[int, ...]) -> Node:
+    def _graph(self, space: spaces.Graph, path: str, slots: Slots) -> Node:
         """Make sequences of nodes and edges; a flag tells no edges from an empty list of them."""
         parts: dict[str, Node] = {"nodes": self._part(space.node_space, join(path, "nodes"), slots)}
         if space.edge_space is not None:
@@ -223,10 +192,10 @@ class Compiler:
         child = DictNode(path, tuple(parts), tuple(parts.values()))
         return ConvertedNode(path, partial(_graph_parts, space), partial(_graph, space), child)
 
-    def _part(self, item: Space[Any], path: str, slots: tuple[int, ...]) -> Node:
+    def _part(self, item: Space[Any], path: str, slots: Slots) -> Node:
         return self._items(item, path, slots, self._limit(path), isinstance(item, _PLAIN))
 
-    def _length(self, path: str, slots: tuple[int, ...], capacity: int) -> tuple[int, int]:
+    def _length(self, path: str, slots: Slots, capacity: int) -> tuple[int, int]:
         length = spaces.Discrete(capacity + 1)
         mask = spaces.Box(0, 1, (capacity,), np.int8)
         return (

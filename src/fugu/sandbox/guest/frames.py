@@ -17,7 +17,7 @@ from .codec import MAX_DEPTH, decode, encode
 HEADER = struct.Struct("<I")
 MARK = b"\0fugu report\0"  # precedes a report on standard error, where others may write too
 # As native/sandbox/supervise.c has them.
-_ORDER = struct.Struct("<ddQQQ")
+ORDER = struct.Struct("<ddQQQ")
 _REPORT = struct.Struct("<iidQQ")
 _KEPT = 1 << 16  # bytes that are kept of each stream
 _KILLED = ("", "wall", "cpu", "asked")
@@ -38,17 +38,12 @@ class Order(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the order as it is sent."""
-        return _ORDER.pack(*self)
+        return ORDER.pack(*self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Order:
         """Return the order that `pack` packed."""
-        return cls(*_ORDER.unpack(data))
-
-    @staticmethod
-    def is_one(data: bytes) -> bool:
-        """Return whether a message is an order, and not a request to stop."""
-        return len(data) == _ORDER.size
+        return cls(*ORDER.unpack(data))
 
 
 def pack(value: Any) -> bytes:

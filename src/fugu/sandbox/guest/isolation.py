@@ -48,7 +48,10 @@ def isolate(folders: Folders) -> dict[str, int]:
     _bound(resource.RLIMIT_NOFILE, _OPEN_FILES)
     _bound(resource.RLIMIT_MEMLOCK, 0)
     _bound(resource.RLIMIT_MSGQUEUE, 0)
-    granted["seccomp"] = int(_filter_serving(scratch=bool(folders.scratch)))
+    granted["seccomp"] = 0
+    if seccomp.NUMBERS:
+        decisions = seccomp.serving(scratch=bool(folders.scratch))
+        granted["seccomp"] = int(_seccomp(seccomp.build(decisions, seccomp.EPERM)))
     return granted
 
 
@@ -62,7 +65,7 @@ def limit(cpu_seconds: float, memory: int, file_bytes: int) -> None:
 
 def prepare_lock() -> bytes:
     """Return the filter for `lock`, which is the same for all programs except for a process id."""
-    return seccomp.build(seccomp.programs(_SOME_PID), True) if seccomp.supported() else b""
+    return seccomp.build(seccomp.programs(_SOME_PID), True) if seccomp.NUMBERS else b""
 
 
 def lock(prepared: bytes) -> None:
@@ -170,12 +173,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     if int(_libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)) != 0:
         raise OSError(ctypes.get_errno(), f"no Landlock rule for {path}")
     os.close(opened)
-
-
-def _filter_serving(*, scratch: bool) -> bool:
-    if not seccomp.supported():
-        return False
-    return _seccomp(seccomp.build(seccomp.serving(scratch=scratch), seccomp.EPERM))
 
 
 def _seccomp(code: bytes) -> bool:

@@ -90,34 +90,18 @@ Decision = bool | int | Rule
 """True: allowed. A number: refused with this errno. A rule: it depends on the arguments."""
 
 
+# The kernel's number of this kind of processor, and its system calls; none if it is unknown.
+ARCHITECTURE, NUMBERS = _MACHINES.get(platform.machine(), (0, {}))
+
+
 def low(argument: int) -> int:
-    """Return the byte offset of the lower half of an argument."""
+    """Return the byte offset of the lower half of an argument; the upper half follows."""
     return 16 + 8 * argument
-
-
-def high(argument: int) -> int:
-    """Return the byte offset of the upper half of an argument."""
-    return low(argument) + 4
-
-
-def supported() -> bool:
-    """Return whether the numbers of this kind of processor are known."""
-    return platform.machine() in _MACHINES
-
-
-def architecture() -> int:
-    """Return the kernel's number of this kind of processor."""
-    return _MACHINES[platform.machine()][0]
-
-
-def numbers() -> dict[str, int]:
-    """Return the numbers of system calls, by name."""
-    return _MACHINES[platform.machine()][1]
 
 
 def serving(*, scratch: bool) -> dict[int, Decision]:
     """Return what the zygote may do, and so all its children; all else is refused."""
-    table = numbers()
+    table = NUMBERS
     allowed = _ALWAYS + _SERVING + (_SCRATCH if scratch else ())
     decisions: dict[int, Decision] = {table[name]: True for name in allowed if name in table}
     writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | (os.O_TMPFILE & ~os.O_DIRECTORY)
@@ -135,13 +119,13 @@ def serving(*, scratch: bool) -> dict[int, Decision]:
 
 def programs(pid: int) -> dict[int, Decision]:
     """Return what is refused to the program in process `pid`, in addition to `serving`."""
-    table = numbers()
+    table = NUMBERS
     decisions: dict[int, Decision] = {table[name]: EPERM for name in _SERVING if name in table}
     itself = (((low(0), _ALL, pid),),)
     for name in ("kill", "tgkill"):
         decisions[table[name]] = itself
     # asking for a limit of one's own, not setting one
-    decisions[table["prlimit64"]] = (((low(0), _ALL, 0), (low(2), _ALL, 0), (high(2), _ALL, 0)),)
+    decisions[table["prlimit64"]] = (((low(0), _ALL, 0), (low(2), _ALL, 0), (low(2) + 4, _ALL, 0)),)
     return decisions
 
 
@@ -163,7 +147,7 @@ def build(decisions: dict[int, Decision], default: Decision) -> bytes:
     """
     head: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 1, 0, architecture()),
+        (_EQUAL, 1, 0, ARCHITECTURE),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
     ]
@@ -176,13 +160,10 @@ def _ranges(decisions: dict[int, Decision], default: Decision) -> list[tuple[int
     edges: list[tuple[int, Decision]] = [(0, decisions.get(0, default))]
     for number in sorted({n + step for n in decisions for step in (0, 1)} - {0}):
         decision = decisions.get(number, default)
-        if not _same(decision, edges[-1][1]):
+        last = edges[-1][1]
+        if type(decision) is not type(last) or decision != last:  # True is not the errno 1
             edges.append((number, decision))
     return edges
-
-
-def _same(one: Decision, other: Decision) -> bool:
-    return type(one) is type(other) and one == other  # True is not the errno 1
 
 
 def _search(ranges: list[tuple[int, Decision]]) -> list[Instruction]:

@@ -30,6 +30,7 @@ from .frames import Order
 _ROOM = 1 << 10  # bytes of an order
 _BROKEN = 70  # the status of a child that could not run its program
 _TICK = 0.002  # seconds between checks of a limit that is almost used up
+_HAS_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _LINE = 3  # the descriptor that a child of the library talks through
 # What programs use most; the rest is there to import, and each of these makes every fork dearer.
 _LIBRARIES = (
@@ -98,7 +99,7 @@ def _serve(control: socket.socket, supervisor: Supervisor) -> None:
         message, descriptors, _, _ = socket.recv_fds(control, _ROOM, 3)
         if not message:
             return
-        if not Order.is_one(message):  # a stop request for a program that has just ended
+        if len(message) != frames.ORDER.size:  # a stop request for a program that has just ended
             continue
         line, out, err = descriptors
         report = supervisor.run(Order.unpack(message), (line, line), (out, err), control)
@@ -227,7 +228,10 @@ class Supervisor:
 
     def _watch(self, pid: int, order: Order, control: socket.socket | None) -> str:
         """Wait until the child ends or exceeds a limit; return why it was killed, if it was."""
-        child = _descriptor_of(pid)
+        try:
+            child = os.pidfd_open(pid)  # ready once the child has ended
+        except OSError:  # the kernel has none
+            child = -1
         poller = select.poll()
         if child >= 0:
             poller.register(child, select.POLLIN)
@@ -240,7 +244,7 @@ class Supervisor:
             wall_left = deadline - time.monotonic()
             pause = min(wall_left, cpu_left / self._cores if self._isolated else wall_left)
             ready = dict(poller.poll(1000 * (max(pause, _TICK) if child >= 0 else _TICK)))
-            if child in ready or (child < 0 and _has_ended(pid)):
+            if child in ready or (child < 0 and os.waitid(os.P_PID, pid, _HAS_ENDED)):
                 break
             if control is not None and control.fileno() in ready:  # a stop request
                 killed = "asked" if control.recv(1) else "gone"
@@ -274,18 +278,6 @@ class Supervisor:
         finally:
             if not done:
                 os._exit(_BROKEN)
-
-
-def _descriptor_of(pid: int) -> int:
-    """Return a descriptor that is ready once a child has ended; -1 where the kernel has none."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return -1
-
-
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def cpu_seconds(pid: int) -> float:
