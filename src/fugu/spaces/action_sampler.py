@@ -39,23 +39,16 @@ class Numbers:
     """Continuous dimensions of one leaf: `columns` of the samples, and their finite bounds.
 
     An action is `shift + scale * sample`, or `shift + scale * tanh(sample)` where it is squashed,
-    clipped to the bounds.
-
-    Attributes:
-        low: Lower bounds, `[dims]`.
-        high: Upper bounds.
-        squashed: Dimensions whose samples go through a tanh.
-        shift: The middle of the bounds if the dimension is scaled or squashed, else 0.
-        scale: Half the distance between the bounds if it is scaled or squashed, else 1.
+    clipped to the bounds. All arrays are `[dims]`.
     """
 
     leaf: Leaf
     columns: slice
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    squashed: NDArray[np.bool_]
-    shift: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    squashed: NDArray[np.bool_]  # whether samples go through a tanh
+    shift: NDArray[np.float64]  # the middle of the bounds if scaled or squashed, else 0
+    scale: NDArray[np.float64]  # half the distance of the bounds if scaled or squashed, else 1
 
     @cached_property
     def plain(self) -> bool:
@@ -205,12 +198,8 @@ def _view(raw: NDArray[np.uint8], leaf: Leaf) -> NDArray[Any]:
 class ActionSampler:
     """Samples actions of one layout; `fugu.policies.ActionDistribution` describes the params.
 
-    Args:
-        layout: Layout of the actions.
-        continuous: How samples become numbers between two finite bounds; see `RowWriter`.
-
     Attributes:
-        continuous: As given.
+        continuous: How samples become numbers between two finite bounds; see `RowWriter`.
         choices: Number of choices of each discrete head.
         squashed: Which continuous dimensions are squashed.
         log_scale: Sum of the logarithms of their scales.
@@ -248,17 +237,14 @@ class ActionSampler:
         The same generator gives the same actions, and row i's depend on nothing but row i.
 
         Args:
-            params: `[batch, num_params]`
-            masks: Which choices are allowed, `[batch, num_choices]`; all, if missing.
+            params: `[batch, num_params]`; UsageError if those of a live row are not finite.
+            masks: Allowed choices, `[batch, num_choices]`, at least one of each head.
             random: Random number generator.
             greedy: Take the most probable choices, and the means.
             live: Rows that act, `[batch]`; others are ignored and get zeros.
 
         Returns:
-            samples `[batch, num_samples]` and log-probabilities `[batch]`.
-
-        Raises:
-            UsageError: If a live row has params that are not finite, or a mask that allows nothing.
+            Samples `[batch, num_samples]` and log-probabilities `[batch]`.
         """
         batch, choices, outputs = len(params), self.num_choices, self.num_outputs
         samples = np.zeros((batch, self.num_samples), np.float32)

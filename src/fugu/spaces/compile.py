@@ -35,26 +35,17 @@ _SUPPORTED = {np.dtype(name) for name in "?bBhHiIqQlLefd"}
 
 @dataclass(frozen=True)
 class Leaf:
-    """One typed array at a fixed offset in every row of a layout.
+    """One typed array at a fixed offset in every row of a layout."""
 
-    Attributes:
-        path: Keys and indices from the top, joined by slashes; empty if the space is one leaf.
-        dtype: Type of its numbers.
-        shape: Its shape, beginning with the slots of enclosing sequences.
-        offset: Byte offset in the row, a multiple of the type's size.
-        space: The space of one item: the environment's own, or a synthetic one for the lengths,
-            masks and indices that a layout adds.
-    """
-
-    path: str
+    path: str  # keys and indices from the top, joined by slashes; empty if the space is one leaf
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int
-    space: Space[Any]
+    shape: tuple[int, ...]  # beginning with the slots of enclosing sequences
+    offset: int  # in bytes, a multiple of the type's size
+    space: Space[Any]  # of one item, or a synthetic one for a length, a mask or an index
 
     @property
     def nbytes(self) -> int:
-        """Bytes the leaf takes in a row."""
+        """Bytes of the leaf in a row."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
