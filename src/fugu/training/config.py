@@ -336,7 +336,7 @@ def choose(facts: EnvFacts) -> list[Choice]:
         "final_desired_kl": 0.001,
         "target_kl": 0.1,
         "value_loss": "mse",
-        "advantage_std_min": 0.01,
+        "advantage_std_min": 0.001,
     }
     found = [
         Choice("any environment", {"train": always}),

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "plugins/fugu-turbopuffer"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from turbopuffer_server import Service
-
-PACKAGE = Path(__file__).parents[3] / "plugins/fugu-turbopuffer"
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the processes of a test import the package."""
-    monkeypatch.setenv("PYTHONPATH", str(PACKAGE), prepend=os.pathsep)
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from fugu_turbopuffer.journal import Journal
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu.core.errors import DiskFullError, UsageError
 from fugu.core.records import read_records
+from fugu_turbopuffer.journal import Journal
 
 
 def rows(*numbers: int) -> list[dict[str, object]]:

@@ -10,19 +10,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import fugu_turbopuffer.journal as module
 import pytest
+from turbopuffer_server import TOGETHER, Service
+
+import fugu_turbopuffer.journal as module
+from fugu.core.errors import UsageError
+from fugu.core.records import read_records
+from fugu.memory import HashedNgrams, Item, Match, Memory, Where, find_memory
 from fugu_turbopuffer import (
     RetrievalError,
     TurbopufferMemory,
     TurbopufferSettings,
     run_within,
 )
-from turbopuffer_server import TOGETHER, Service
-
-from fugu.core.errors import UsageError
-from fugu.core.records import read_records
-from fugu.memory import HashedNgrams, Item, Match, Memory, Where
 
 pytest.importorskip("turbopuffer")
 
@@ -65,6 +65,10 @@ def alike(found: list[list[Match]], wanted: list[list[Match]]) -> None:
 
 
 # ------------------------------------------------------------------ when all is well
+
+
+def test_it_is_found_by_its_entry_point() -> None:
+    assert find_memory("turbopuffer") is TurbopufferMemory
 
 
 def test_it_finds_what_a_local_memory_finds(service: Service, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.compat.pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
-from fugu.compat.pufferlib.layouts import group_of
-from fugu.compat.pufferlib.puffer_env import PufferEnv, listed
-from fugu.compat.pufferlib.wrappers import unroll_nested_dict
 from fugu.core.errors import EnvError, UsageError
 from fugu.core.seeding import episode_seed
 from fugu.envs.contract import AgentGroup, Buffers, Env, Info
+from fugu_pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
+from fugu_pufferlib.layouts import group_of
+from fugu_pufferlib.puffer_env import PufferEnv, listed
+from fugu_pufferlib.wrappers import unroll_nested_dict
 
 KINDS = (PufferEnv, GymnasiumPufferEnv, PettingZooPufferEnv)
 
@@ -36,7 +36,7 @@ class Recipe:
         raise UsageError(
             f"env_creator: given {type(env).__module__}.{type(env).__qualname__}; allowed: "
             f"something that makes a {', '.join(kind.__name__ for kind in KINDS)} of "
-            "fugu.compat.pufferlib."
+            "fugu_pufferlib."
         )
 
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from puffer_toys import Bare, Echo, bare, f32
 
 import fugu
-import fugu.compat.pufferlib as pufferlib
+import fugu_pufferlib as pufferlib
 from fugu.core.errors import EnvError, UsageError
 from fugu.vector import WorkerError
 
@@ -188,7 +188,7 @@ def test_all_copies_need_the_same_spaces() -> None:
 def test_a_script_without_a_guard_uses_processes_where_they_are_forked(tmp_path: Path) -> None:
     text = """
 import multiprocessing, numpy as np, gymnasium
-import fugu.compat.pufferlib as pufferlib
+import fugu_pufferlib as pufferlib
 if multiprocessing.get_all_start_methods()[0] != "fork":
     raise SystemExit
 def make_env(buf=None, seed=0):

@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fugu.compat.pufferlib.config_tables import (
+from fugu.core.config import Tree, merge
+from fugu.core.errors import UsageError
+from fugu.envs import suite
+from fugu.envs.native_library import NativeLibrary
+from fugu_pufferlib.config_tables import (
     ABOVE_ZERO,
     ADDED,
     ARGUMENTS,
@@ -22,10 +26,6 @@ from fugu.compat.pufferlib.config_tables import (
     SCALES,
     SWEPT,
 )
-from fugu.core.config import Tree, merge
-from fugu.core.errors import UsageError
-from fugu.envs import suite
-from fugu.envs.native_library import NativeLibrary
 
 Sections = dict[str, dict[str, Any]]
 OWN_POLICY = "a policy of your own is an argument of fugu.train: policy_factory=..."

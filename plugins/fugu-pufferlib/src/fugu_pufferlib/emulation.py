@@ -10,16 +10,16 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.compat.pufferlib.errors import InvalidAgentError
-from fugu.compat.pufferlib.layouts import (
+from fugu.core.errors import ActionError, PackError, SpaceError, UsageError
+from fugu_pufferlib.errors import InvalidAgentError
+from fugu_pufferlib.layouts import (
     action_layout,
     flat_action_space,
     flat_observation_space,
     observation_layout,
     struct_dtype,
 )
-from fugu.compat.pufferlib.puffer_env import Arrays, set_buffers
-from fugu.core.errors import ActionError, PackError, SpaceError, UsageError
+from fugu_pufferlib.puffer_env import Arrays, set_buffers
 
 
 class Emulation:

@@ -11,13 +11,13 @@ import pytest
 from fugu.algos.ppo import PPOConfig
 from fugu.cli.convert_config import check
 from fugu.cli.main import main
-from fugu.compat.pufferlib.config import Conversion, convert
-from fugu.compat.pufferlib.config_tables import ABOVE_ZERO, RENAMED
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
 from fugu.sweep.ranges import Range, read_range, read_tables
+from fugu_pufferlib.config import Conversion, convert
+from fugu_pufferlib.config_tables import ABOVE_ZERO, RENAMED
 
-CONFIGS = Path(__file__).parents[2] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
+CONFIGS = Path(__file__).parents[3] / ".venv-pufferlib/lib/python3.11/site-packages/pufferlib"
 
 
 def read_ranges(tree: dict[str, Any]) -> list[Range]:
@@ -111,7 +111,7 @@ prio_alpha = 0.0
 MODULE = """
 import numpy as np
 from gymnasium import spaces
-import fugu.compat.pufferlib as pufferlib
+import fugu_pufferlib as pufferlib
 
 class Mine(pufferlib.PufferEnv):
     def __init__(self, height=1, name="", num_agents=4, buf=None, seed=0):

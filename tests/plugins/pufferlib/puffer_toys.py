@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-import fugu.compat.pufferlib as pufferlib
+import fugu_pufferlib as pufferlib
 
 u8 = spaces.Box(0, 255, (1,), np.uint8)
 f32 = spaces.Box(-9, 9, (2,), np.float32)

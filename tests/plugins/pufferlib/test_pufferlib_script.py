@@ -19,8 +19,8 @@ import pytest
 
 HERE = Path(__file__).parent
 SCRIPT, FACTS = HERE / "puffer_script.py", HERE / "pufferlib_facts.json"
-THEIRS = HERE.parents[1] / ".venv-pufferlib" / "bin" / "python"
-OUR_IMPORT = "import fugu.compat.pufferlib as pufferlib\n"
+THEIRS = HERE.parents[2] / ".venv-pufferlib" / "bin" / "python"
+OUR_IMPORT = "import fugu_pufferlib as pufferlib\n"
 THEIR_IMPORT = (
     "import pufferlib, pufferlib.emulation, pufferlib.models, pufferlib.pytorch, pufferlib.vector\n"
 )

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import torch
 
-import fugu.compat.pufferlib as pufferlib
+import fugu_pufferlib as pufferlib
 
 
 class Squares(pufferlib.PufferEnv):

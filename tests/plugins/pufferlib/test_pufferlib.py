@@ -14,9 +14,9 @@ import torch
 from gymnasium import spaces
 from puffer_toys import Bare, Echo, f32, u8
 
-import fugu.compat.pufferlib as pufferlib
-from fugu.compat.pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
+import fugu_pufferlib as pufferlib
 from fugu.core.errors import ActionError, SpaceError, UsageError
+from fugu_pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
 
 
 def leaves(value: Any) -> list[Any]:
@@ -284,7 +284,7 @@ def test_joint_spaces_are_pufferlibs() -> None:
 
 def test_importing_it_imports_no_torch_and_missing_names_say_where_to_go() -> None:
     program = (
-        "import sys, fugu.compat.pufferlib as p; p.vector; p.emulation; p.PufferEnv; p.spaces;"
+        "import sys, fugu_pufferlib as p; p.vector; p.emulation; p.PufferEnv; p.spaces;"
         "p.EpisodeStats; p.to_fugu; assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -9,14 +9,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from fugu.compat.pufferlib.pytorch import (
+from fugu.core.errors import UsageError
+from fugu_pufferlib.pytorch import (
     Logits,
     flattened_tensor_size,
     layer_init,
     nativize_dtype,
     nativize_tensor,
 )
-from fugu.core.errors import UsageError
 
 State = dict[str, Any]
 

@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from fugu.compat.pufferlib.spaces import joint_space
 from fugu.core.errors import EnvError, UsageError
+from fugu_pufferlib.spaces import joint_space
 
 Arrays = Mapping[str, NDArray[Any]]
 Received = tuple[

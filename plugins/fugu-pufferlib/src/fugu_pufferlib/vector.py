@@ -12,15 +12,15 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from fugu.compat.pufferlib.hosting import HostedEnv, Recipe
-from fugu.compat.pufferlib.layouts import group_of
-from fugu.compat.pufferlib.puffer_env import PufferEnv, Received
-from fugu.compat.pufferlib.spaces import joint_space
 from fugu.core.errors import UsageError
 from fugu.core.machine import usable_cores
 from fugu.vector.making import Backend
 from fugu.vector.making import make as make_vector
 from fugu.vector.vector import Vector
+from fugu_pufferlib.hosting import HostedEnv, Recipe
+from fugu_pufferlib.layouts import group_of
+from fugu_pufferlib.puffer_env import PufferEnv, Received
+from fugu_pufferlib.spaces import joint_space
 
 OPTIONS = (
     "num_workers", "batch_size", "zero_copy", "sync_traj", "overwork", "step_timeout",

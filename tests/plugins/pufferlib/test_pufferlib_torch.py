@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
-import fugu.compat.pufferlib as pufferlib
+import fugu_pufferlib as pufferlib
 from fugu.core.errors import UsageError
 from fugu.policies.cores import LstmCore
 

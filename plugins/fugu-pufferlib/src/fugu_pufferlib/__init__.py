@@ -1,6 +1,6 @@
 """PufferLib 3.0's interface on fugu's parts: a script changes its import line and nothing else.
 
-    import fugu.compat.pufferlib as pufferlib
+    import fugu_pufferlib as pufferlib
 
 Submodules and names load when they are first used; docs/migrate/pufferlib.md tells what differs.
 """
@@ -11,21 +11,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fugu.compat.pufferlib.errors import APIUsageError as APIUsageError
-    from fugu.compat.pufferlib.errors import InvalidAgentError as InvalidAgentError
-    from fugu.compat.pufferlib.hosting import to_fugu as to_fugu
-    from fugu.compat.pufferlib.puffer_env import PufferEnv as PufferEnv
-    from fugu.compat.pufferlib.puffer_env import set_buffers as set_buffers
-    from fugu.compat.pufferlib.wrappers import ClipAction as ClipAction
-    from fugu.compat.pufferlib.wrappers import EpisodeStats as EpisodeStats
-    from fugu.compat.pufferlib.wrappers import MeanOverAgents as MeanOverAgents
-    from fugu.compat.pufferlib.wrappers import MultiagentEpisodeStats as MultiagentEpisodeStats
-    from fugu.compat.pufferlib.wrappers import (
+    from fugu_pufferlib.errors import APIUsageError as APIUsageError
+    from fugu_pufferlib.errors import InvalidAgentError as InvalidAgentError
+    from fugu_pufferlib.hosting import to_fugu as to_fugu
+    from fugu_pufferlib.puffer_env import PufferEnv as PufferEnv
+    from fugu_pufferlib.puffer_env import set_buffers as set_buffers
+    from fugu_pufferlib.wrappers import ClipAction as ClipAction
+    from fugu_pufferlib.wrappers import EpisodeStats as EpisodeStats
+    from fugu_pufferlib.wrappers import MeanOverAgents as MeanOverAgents
+    from fugu_pufferlib.wrappers import MultiagentEpisodeStats as MultiagentEpisodeStats
+    from fugu_pufferlib.wrappers import (
         PettingZooTruncatedWrapper as PettingZooTruncatedWrapper,
     )
-    from fugu.compat.pufferlib.wrappers import PettingZooWrapper as PettingZooWrapper
-    from fugu.compat.pufferlib.wrappers import ResizeObservation as ResizeObservation
-    from fugu.compat.pufferlib.wrappers import unroll_nested_dict as unroll_nested_dict
+    from fugu_pufferlib.wrappers import PettingZooWrapper as PettingZooWrapper
+    from fugu_pufferlib.wrappers import ResizeObservation as ResizeObservation
+    from fugu_pufferlib.wrappers import unroll_nested_dict as unroll_nested_dict
 
 __version__ = 3.0  # a number, as there
 
