@@ -166,7 +166,3 @@ class Broker:
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
         os._exit(0)  # ends the threads that still run
-
-
-if __name__ == "__main__":
-    main()

@@ -322,7 +322,3 @@ for _name in ("abs", "neg", "pos", "round"):
 @functools.lru_cache(1024)
 def _compiled(source: str) -> types.CodeType:
     return compile(source, "<check>", "exec", dont_inherit=True)
-
-
-if __name__ == "__main__":
-    main()
