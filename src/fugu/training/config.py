@@ -22,7 +22,7 @@ from fugu.envs import suite
 from fugu.envs.native_env import native_library
 from fugu.envs.recipes import find_recipe, recipe_name
 from fugu.envs.resolve import resolve
-from fugu.policies.features import has_images, make_features
+from fugu.policies.encoders import has_images, make_features
 from fugu.vector import make
 
 log = logging.getLogger("fugu")

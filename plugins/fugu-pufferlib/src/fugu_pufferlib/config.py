@@ -12,7 +12,7 @@ from typing import Any
 from fugu.core.config import Tree, merge
 from fugu.core.errors import UsageError
 from fugu.envs import suite
-from fugu.envs.native_library import NativeLibrary
+from fugu.envs.native_env import NativeLibrary
 from fugu_pufferlib.config_tables import (
     ABOVE_ZERO,
     ADDED,
