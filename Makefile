@@ -132,7 +132,7 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find native -name "*.
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
 	    --no-build-isolation -C cmake.define.FUGU_WERROR=$(WERROR) -C install.strip=false -e '.[dev]'
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
-	    --no-build-isolation --no-deps -e plugins/fugu-pufferlib
+	    --no-build-isolation --no-deps -e plugins/fugu-pufferlib -e plugins/fugu-turbopuffer
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps \
 	    reasoning-gym  # for its problems: its code, and all that needs, is not used
 	@touch $@

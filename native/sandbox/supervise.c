@@ -4,7 +4,7 @@
  * memory that only the child and the trusted side read: what the zygote never had, no later child
  * can find in the memory that it inherits.
  *
- * It does what `Supervisor` in fugu/sandbox/guest/supervisor.py does, which is its reference.
+ * It does what `Supervisor` in fugu/sandbox/guest/serve.py does, which is its reference.
  * Between two forks an interpreter writes to hundreds of pages that parent and child share, and
  * each of them is then copied; this loop writes to a handful.
  */

@@ -272,10 +272,10 @@ def test_it_names_what_the_sandbox_does_not_isolate(
     """A sandbox whose Landlock was taken out: its programs can read files."""
     guest = tmp_path / "guest"
     shutil.copytree(launch.GUEST, guest)
-    walls = guest / "walls.py"
-    source = walls.read_text()
+    isolation = guest / "isolation.py"
+    source = isolation.read_text()
     assert source.count("= _landlock(folders)") == 1
-    walls.write_text(source.replace("= _landlock(folders)", "= 0"))
+    isolation.write_text(source.replace("= _landlock(folders)", "= 0"))
     monkeypatch.setattr(launch, "GUEST", guest)
     monkeypatch.setenv("PATH", "/nonexistent")  # no bubblewrap
     (row,) = collect_only(monkeypatch, isolation=doctor._isolation)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fugu.core.config import check_table, dump_toml, edit_table, write_table
 from fugu.core.errors import UsageError
-from fugu.core.toml import check_table, dump_toml, edit_table, write_table
 
 values = st.one_of(
     st.booleans(),

@@ -20,8 +20,7 @@ from fugu.export.c_text import quoted
 from fugu.export.c_writer import write_c
 from fugu.nets import net as ops
 from fugu.nets.net import Net
-from fugu.spaces.action_rows import Continuous
-from fugu.spaces.action_sampler import ActionSampler
+from fugu.spaces.action_sampler import ActionSampler, Continuous
 
 HALVES = spaces.Dict(
     half=spaces.Box(-4, 4, (3,), np.float16), one=spaces.Box(-4, 4, (), np.float16)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu.core.errors import UsageError
-from fugu.memory import HashedNgrams, Item, Match, Memory, Where
+from fugu.memory import HashedNgrams, Item, Match, Memory, Where, find_memory
 from fugu.memory import memory as module
 from fugu.memory.search import Bm25
 
@@ -315,10 +315,15 @@ def test_another_embedder_or_schema_is_refused(tmp_path: Path) -> None:
         Memory.from_state({**state, "document": np.frombuffer(document, np.uint8)})
 
 
+def test_a_memory_that_is_not_installed() -> None:
+    with pytest.raises(UsageError, match="expected the name of an installed memory .*; got 'x'"):
+        find_memory("x")
+
+
 def test_importing_it_imports_nothing_heavy() -> None:
     program = (
-        "import sys, fugu.memory, fugu.memory.turbopuffer;"
-        "heavy = {'torch', 'usearch', 'turbopuffer', 'tokenizers', 'safetensors', 'gymnasium'};"
+        "import sys, fugu.memory;"
+        "heavy = {'torch', 'usearch', 'tokenizers', 'safetensors', 'gymnasium'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

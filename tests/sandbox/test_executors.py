@@ -166,7 +166,7 @@ def test_a_session_of_a_program_that_ends(walled: Executor) -> None:
     assert broken.close().verdict == "syntax"
 
 
-# ------------------------------------------------------------------ limits, of backends with walls
+# ---------------------------------------------------------------- limits, of backends that isolate
 
 
 def test_processor_time(walled: Executor) -> None:

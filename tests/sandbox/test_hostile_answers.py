@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fugu.sandbox import Case, Execution, Executor, Limits, Outcome, Task, grade, make_executor
+from fugu.sandbox.execution import clean, printable, shown
 from fugu.sandbox.grading import judge_answers
 from fugu.sandbox.guest.codec import CodecError, decode, encode
-from fugu.sandbox.texts import clean, printable, shown
 
 LIMITS = Limits(cpu_seconds=1.0, wall_seconds=10.0)
 VERDICTS = ("passed", "wrong", "error")

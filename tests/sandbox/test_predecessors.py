@@ -84,7 +84,7 @@ def test_a_zygote_holds_nothing_of_its_programs(native: bool) -> None:
         secret = f"secret-{secrets.token_hex(8)}"
         leave_secrets(zygote, secret)
         found = memory(zygote.pid)
-        assert b"raise_walls" in found  # it was really read
+        assert b"prepare_lock" in found  # it was really read
         assert secret.encode() not in found
         assert zygote.restarts == 0
 

@@ -15,8 +15,8 @@ from sandbox_helpers import children, eventually, is_running
 
 from fugu.core.errors import UsageError
 from fugu.sandbox import Program, SandboxError, launch, make_executor
-from fugu.sandbox.selftest import demand_walls, find_missing_walls
-from fugu.sandbox.single import UnsafeExecutor
+from fugu.sandbox.backends import UnsafeExecutor
+from fugu.sandbox.executor import demand_isolation, find_missing_isolation
 from fugu.sandbox.zygote import ZygoteExecutor
 
 DOUBLE = Program("def double(x): return 2 * x", "double")
@@ -114,14 +114,14 @@ def test_a_list_that_two_calls_share_is_two_lists_in_the_sandbox() -> None:
     assert [outcome.value for outcome in outputs] == [2, 2]
 
 
-def test_walls_that_are_missing_are_named_and_refused() -> None:
-    """An executor without any walls, tested as if it had them."""
+def test_missing_isolation_is_named_and_refused() -> None:
+    """An executor without isolation, tested as if it had some."""
     with UnsafeExecutor() as bare:
-        missing = find_missing_walls(bare)
+        missing = find_missing_isolation(bare)
         assert {"network", "files", "writing", "processes", "threads", "memory"} <= {*missing}
         with pytest.raises(SandboxError, match="network, .*missing_walls=True"):
-            demand_walls(bare, missing_walls=False)
-        assert demand_walls(bare, missing_walls=True) == missing
+            demand_isolation(bare, missing_walls=False)
+        assert demand_isolation(bare, missing_walls=True) == missing
 
 
 def test_it_says_what_holds() -> None:

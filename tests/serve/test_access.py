@@ -10,7 +10,7 @@ from serving import FIVE, PATIENCE, Place, load_kind, serving
 
 from fugu.core.errors import UsageError
 from fugu.serve import ServeConfig
-from fugu.serve.middleware import is_allowed_host
+from fugu.serve.app import is_allowed_host
 
 TOKEN = "0123456789abcdef-secret"
 

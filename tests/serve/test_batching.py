@@ -14,7 +14,7 @@ from serving import FIVE, PATIENCE, as_client, gated, load_kind
 from fugu.export import LoadedPolicy
 from fugu.serve import ServeConfig
 from fugu.serve.batching import Batcher, Passes
-from fugu.serve.errors import RequestError
+from fugu.serve.json_types import RequestError
 from fugu.serve.messages import Answer, Ask, Messages
 
 

@@ -17,7 +17,7 @@ from serving import BY_NAME, PATIENCE, Place, load_kind, serving, until
 
 from fugu.core.machine import is_running
 from fugu.serve import app
-from fugu.serve.reading import LARGE
+from fugu.serve.messages import LARGE
 
 IMAGES = [np.full((44, 40, 3), i, np.uint8) for i in range(8)]
 LISTS = {"observations": [image.tolist() for image in IMAGES]}

@@ -23,7 +23,7 @@ from fugu import Layout
 from fugu.core.errors import PackError
 from fugu.export import PolicyFacts
 from fugu.serve.batching import Passes
-from fugu.serve.errors import RequestError
+from fugu.serve.json_types import RequestError
 from fugu.serve.layout_types import row_of, value_of
 from fugu.serve.messages import Answer, Messages
 from fugu.spaces.as_json import OpenText

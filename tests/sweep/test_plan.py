@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from fugu import native
-from fugu.core.config import from_flags
+from fugu.core.config import dump_toml, from_flags
 from fugu.core.errors import UsageError
-from fugu.core.toml import dump_toml
 from fugu.sweep.plan import Range, SweepPlan, choose_ranges, nest, read_range, read_tables
 from fugu.training.config import env_ranges, resolve_config
 

@@ -12,8 +12,7 @@ from fugu.algos.settings import Config, read_config
 from fugu.cli.convert_config import ConvertConfig
 from fugu.cli.run_facts import details_of, show_details
 from fugu.cli.runs import Runs
-from fugu.core.config import from_flags, read_toml, to_tree
-from fugu.core.toml import dump_toml, write_table
+from fugu.core.config import dump_toml, from_flags, read_toml, to_tree, write_table
 from fugu.store import values
 from fugu.store.run import Run
 from fugu.track.curves import read_curve

@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from fugu.core.config import read_toml
+from fugu.core.config import check_table, read_toml, write_table
 from fugu.core.errors import UsageError
-from fugu.core.toml import check_table, write_table
 
 
 @dataclass(frozen=True)

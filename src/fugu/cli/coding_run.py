@@ -12,7 +12,7 @@ import tyro
 
 from fugu.core.errors import UsageError
 from fugu.sandbox import Backend, Execution, Limits, Program, make_executor
-from fugu.sandbox.texts import printable, shown
+from fugu.sandbox.execution import printable, shown
 
 _SHOWN = 10_000  # characters of an answer
 
@@ -33,7 +33,7 @@ class CodingRun:
     limits: Limits = field(default_factory=Limits)
     """What the program may take."""
     backend: Backend = "zygote"
-    """What runs it; unsafe has no walls."""
+    """What runs it; unsafe does not isolate it."""
     missing_walls: bool = False
     """Run although the self-test finds a wall missing."""
     json: bool = False

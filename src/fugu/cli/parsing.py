@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import copy
 import dataclasses
-import difflib
 import functools
 import inspect
 import itertools
@@ -24,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 import tyro
 
 from fugu.core.config import Tree, from_flags
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 from fugu.core.intervals import allowed_numbers
 
 STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
@@ -183,7 +182,7 @@ def parse(kind: Any, args: Sequence[str], prog: str) -> Any:
 
 def _unknown(kind: str, given: str, valid: Iterable[str], prog: str) -> UsageError:
     names = list(valid)
-    (nearest,) = difflib.get_close_matches(given, names, n=1, cutoff=0.0)
+    (nearest,) = nearest_names(given, names)
     place = prog.removeprefix("fugu").strip()
     return UsageError(
         f"{place}{': ' if place else ''}unknown {kind} {given!r}; nearest: {nearest!r}; "

@@ -1,1 +1,1 @@
-"""Errors, seeds and the other things that everything stands on."""
+"""Errors, settings, seeds and files: what every other package uses."""

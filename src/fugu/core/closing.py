@@ -1,4 +1,4 @@
-"""What is closed when a `with` block ends, and closing what may hang."""
+"""Objects that a `with` block closes, and a `close` that may hang."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ log = logging.getLogger("fugu")
 
 
 class Closing:
-    """Its `close` is called when a `with` block that has it ends, well or not.
+    """Base of classes whose `close` is called at the end of a `with` block.
 
-    A fork of the process that entered the block closes nothing when it leaves it: what `close`
-    ends or writes is still its parent's.
+    A fork of the process that entered the block does not call it, since the resources are still
+    its parent's.
     """
 
     _entered_in = 0  # the process that entered the block
 
     def close(self) -> object:
-        """Let go of whatever it holds; once more does nothing."""
+        """Release all resources; a second call does nothing."""
         raise NotImplementedError("close()")
 
     def __enter__(self) -> Self:
@@ -35,12 +35,9 @@ class Closing:
 
 
 def close_within(closing: Closing, seconds: float) -> bool:
-    """Close something in a thread of its own and return whether that ended in time.
+    """Call `close` in a thread, raise what it raises, and return whether it returned in time.
 
     A `close` that hangs is logged and left alone: its thread ends with the process.
-
-    Raises:
-        BaseException: What `close` raised.
     """
     raised: list[BaseException] = []
 

@@ -1,10 +1,13 @@
-"""Config: frozen dataclasses, filled from layers of TOML and flags; no wrong key is ignored."""
+"""Settings: frozen dataclasses, read from layers of TOML and flags; unknown keys are errors."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import difflib
 import functools
+import json
+import math
+import re
 import tomllib
 import types
 import typing
@@ -12,16 +15,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 from fugu.core.files import read_text
+from fugu.core.writing import write_whole
 
 T = TypeVar("T")
 Tree = dict[str, Any]
+_hints: Any = functools.cache(typing.get_type_hints)
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
-    """An instance of a dataclass from nested dicts, each value of the field's own type."""
-    hints = _hints(kind)  # type: ignore[arg-type]
+    """Return an instance of a dataclass from nested dicts; values get the types of the fields."""
+    hints = _hints(kind)
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     names = {field.name.rstrip("_"): field.name for field in fields}  # lambda_ is called lambda
     values = {}
@@ -34,13 +40,8 @@ def from_tree(kind: type[T], tree: Mapping[str, Any], place: str = "") -> T:
     return kind(**values)
 
 
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
 def to_tree(config: Any) -> Tree:
-    """Nested dicts of plain values, as JSON and TOML have them."""
+    """Return a config as nested dicts."""
     tree: Tree = dataclasses.asdict(config)
     return tree
 
@@ -60,7 +61,7 @@ def plain_tree(config: Any) -> Tree:
 
 
 def merge(*trees: Mapping[str, Any]) -> Tree:
-    """One tree of several; later ones win, key by key.
+    """Return one tree of several; later ones win, key by key.
 
     >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
     {'a': {'b': 1, 'c': 3}}
@@ -76,7 +77,7 @@ def merge(*trees: Mapping[str, Any]) -> Tree:
 
 
 def read_toml(path: str | Path) -> Tree:
-    """A TOML file as nested dicts; an error names the file and the line."""
+    """Return a TOML file as nested dicts; an error names the file and the line."""
     try:
         return tomllib.loads(read_text(path))
     except FileNotFoundError:
@@ -91,9 +92,9 @@ def read_toml(path: str | Path) -> Tree:
 
 
 def from_flags(flags: Iterable[str]) -> tuple[Tree, list[str]]:
-    """A tree of `--a.b value` and `--a.b=value`, and what is no such flag, in order.
+    """Return a tree of `--a.b value` and `--a.b=value`, and all other arguments in order.
 
-    A flag that is followed by another flag, or by nothing, is true; `--no-x` makes x false.
+    A flag before another flag, or at the end, is true; `--no-x` makes x false.
 
     >>> from_flags(["--train.learning-rate", "0.01", "cartpole", "--train.compile"])
     ({'train': {'learning_rate': '0.01', 'compile': 'true'}}, ['cartpole'])
@@ -108,7 +109,7 @@ def from_flags(flags: Iterable[str]) -> tuple[Tree, list[str]]:
             rest.append(item)
             continue
         if not equals:
-            value = items.pop(0) if items and not _is_flag(items[0]) else "true"
+            value = items.pop(0) if items and not items[0].startswith("--") else "true"
         *folders, last = name.replace("-", "_").split(".")
         if last.startswith("no_") and value == "true":
             last, value = last.removeprefix("no_"), "false"
@@ -124,7 +125,7 @@ def from_flags(flags: Iterable[str]) -> tuple[Tree, list[str]]:
 
 
 def parse_value(text: str) -> Any:
-    """What a flag's text means where no type is known: a number, true, false, or text.
+    """Return the value of a flag's text where no type is known: a number, true, false, or text.
 
     >>> parse_value("3"), parse_value("1e-3"), parse_value("true"), parse_value("hard")
     (3, 0.001, True, 'hard')
@@ -140,12 +141,8 @@ def parse_value(text: str) -> Any:
     return text
 
 
-def _is_flag(text: str) -> bool:
-    return text.startswith("--")
-
-
 def _convert(hint: Any, value: Any, path: str) -> Any:
-    """The value as its type has it, or an error that names the place."""
+    """Return a value with the type of its field; UsageError names the field."""
     origin = get_origin(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if isinstance(value, hint):
@@ -154,7 +151,14 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
             raise UsageError(f"{path}: given {value!r}; allowed: settings of their own.")
         return from_tree(hint, value, f"{path}.")
     if origin in (Union, types.UnionType):
-        return _convert_union(get_args(hint), value, path)
+        options = get_args(hint)
+        if (value is None or value == "none") and type(None) in options:
+            return None
+        for option in options:
+            if option is not type(None):
+                with contextlib.suppress(UsageError):
+                    return _convert(option, value, path)
+        raise UsageError(f"{path}: given {value!r}; allowed: {' or '.join(map(_name, options))}.")
     if origin is Literal:
         if value in get_args(hint):
             return value
@@ -177,48 +181,29 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     raise UsageError(f"{path}: given {value!r}; allowed: {_name(hint)}.")
 
 
-def _convert_union(options: tuple[Any, ...], value: Any, path: str) -> Any:
-    if (value is None or value == "none") and type(None) in options:
-        return None
-    for option in options:
-        if option is not type(None):
-            try:
-                return _convert(option, value, path)
-            except UsageError:
-                continue
-    raise UsageError(f"{path}: given {value!r}; allowed: {' or '.join(map(_name, options))}.")
-
-
 def _convert_plain(hint: Any, value: Any) -> Any:
-    """A bool, a number, a text or a path; None if the value is none of it."""
+    """Return a bool, a number, a text or a path; None if the value is something else."""
     if hint is bool:
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         return value if isinstance(value, bool) else None
     if isinstance(value, bool):
         return None
-    if hint is int:
-        if isinstance(value, str):
-            value = parse_value(value)
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-    if hint is float:
-        if isinstance(value, str):
-            value = parse_value(value)
-        return _as_float(value) if isinstance(value, int | float) else None
+    if hint in (int, float):
+        number = parse_value(value) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return None
+        if hint is int:
+            return int(number) if isinstance(number, int) or number.is_integer() else None
+        try:
+            return float(number)
+        except OverflowError:  # an integer of more than 308 digits
+            return None
     if hint is str:
         return value if isinstance(value, str) else None
     if hint is Path:
         return Path(value) if isinstance(value, str | Path) else None
     return None
-
-
-def _as_float(value: int | float) -> float | None:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number of more than 308 digits
-        return None
 
 
 def _name(hint: Any) -> str:
@@ -227,5 +212,112 @@ def _name(hint: Any) -> str:
 
 
 def _unknown(path: str, names: list[str]) -> UsageError:
-    (nearest,) = difflib.get_close_matches(path, names, 1, cutoff=0.0) or [""]
+    nearest = "".join(nearest_names(path, names))
     return UsageError(f"{path}: given, but there is no such setting; nearest: {nearest}")
+
+
+# ---------------------------------------------------------------------- TOML
+
+
+def dump_toml(tree: Mapping[str, Any], place: str = "") -> str:
+    """Return a tree as TOML; None, which TOML lacks, is left out.
+
+    >>> print(dump_toml({"seed": 1, "train": {"gamma": 0.99, "schedule": "linear"}}), end="")
+    seed = 1
+    <BLANKLINE>
+    [train]
+    gamma = 0.99
+    schedule = "linear"
+    """
+    plain = {key: value for key, value in tree.items() if not isinstance(value, Mapping)}
+    lines = [f"{_key(k)} = {_value(v)}\n" for k, v in plain.items() if v is not None]
+    parts = ["".join([f"[{place}]\n" if place else "", *lines])] if lines else []
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            parts.append(dump_toml(value, f"{place}.{_key(key)}" if place else _key(key)))
+    return "\n".join(parts)
+
+
+def write_table(path: Path, table: str, values: Mapping[str, Any]) -> None:
+    """Set keys of one table of a TOML file, and keep everything else, comments included.
+
+    The file is created if it does not exist.
+
+    Raises:
+        UsageError: The file is no TOML, or has the table in a form that cannot be edited.
+    """
+    write_whole(path, _edited(path, table, values))
+
+
+def check_table(path: Path, table: str, keys: Iterable[str]) -> None:
+    """Raise what `write_table` would raise for these keys."""
+    _edited(path, table, dict.fromkeys(keys, 0))
+
+
+def _edited(path: Path, table: str, values: Mapping[str, Any]) -> str:
+    wanted = merge(read_toml(path) if path.exists() else {}, {table: values})
+    before = read_text(path) if path.exists() else ""
+    after = edit_table(before, table, values)
+    try:
+        found = merge(tomllib.loads(after))
+    except tomllib.TOMLDecodeError:
+        found = {}
+    if found != wanted:
+        raise UsageError(
+            f"config: given {str(path)!r}, whose settings of {table} are in a form that is not "
+            f"edited; allowed: a table [{table}] with one key a line."
+        )
+    return after
+
+
+def edit_table(text: str, table: str, values: Mapping[str, Any]) -> str:
+    r"""Return the text with these keys of a table set.
+
+    >>> print(edit_table("[vec]\nnum_envs = 8  # enough\n", "vec", {"num_envs": 16}), end="")
+    [vec]
+    num_envs = 16
+    """
+    lines = text.splitlines()
+    header = re.compile(rf"\s*\[\s*{re.escape(table)}\s*\]\s*(#.*)?")
+    start = next((i for i, line in enumerate(lines) if header.fullmatch(line)), None)
+    if start is None:
+        gap = [""] if lines and lines[-1].strip() else []
+        lines += [*gap, f"[{table}]"]
+        start = len(lines) - 1
+    stop = next(
+        (i for i in range(start + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines)
+    )
+    body = [line for line in lines[start + 1 : stop] if _key_of(line) not in values]
+    while body and not body[-1].strip():
+        body.pop()
+    body += [f"{_key(key)} = {_value(value)}" for key, value in values.items()]
+    gap = [""] if stop < len(lines) else []
+    return "\n".join([*lines[: start + 1], *body, *gap, *lines[stop:]]) + "\n"
+
+
+def _key_of(line: str) -> str:
+    """Return the key that a line sets, as settings spell it; empty if it sets none."""
+    found = re.match(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*=", line)
+    return found[1].replace("-", "_") if found else ""
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return repr(value)
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str | Path):
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):
+            raise UsageError(f"toml: given {str(value)!r:.80}; allowed: whole characters.")
+        return json.dumps(str(value), ensure_ascii=False)
+    raise UsageError(f"toml: given a {type(value).__name__}; allowed: numbers, texts, lists.")

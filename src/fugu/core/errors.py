@@ -1,9 +1,11 @@
-"""The errors fugu raises on purpose.
+"""The errors that fugu raises on purpose.
 
 Each message says what was given, what is allowed, and what to do next.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class FuguError(Exception):
@@ -87,3 +89,20 @@ class MissingExtraError(FuguError, ImportError):
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
         return type(self), (self.package, self.extra, self.also)
+
+
+def nearest_names(
+    given: object, names: Iterable[str], n: int = 1, cutoff: float = 0.0
+) -> list[str]:
+    """Return the `n` names most similar to a given one, best first, whatever their case.
+
+    The cutoff is the smallest similarity, up to 1; with 0, there is always a nearest name.
+
+    >>> nearest_names("CartPol", ["Pendulum", "cartpole"])
+    ['cartpole']
+    """
+    import difflib  # used by errors only
+
+    by_lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(str(given).lower(), by_lower, n, cutoff)
+    return [by_lower[name] for name in close]

@@ -1,4 +1,4 @@
-"""Files that strangers may have written: read only if they end, and within bounds of memory."""
+"""Read files that strangers may have written, within bounds of memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fugu.core.machine import free_memory
 
 DOCUMENT = 2**26  # bytes of a file of settings or facts
 LONGEST_LINE = 2**24  # bytes
-UNPACKED = 2**28  # bytes of what a compressed file holds
+UNPACKED = 2**28  # bytes of a compressed file, when unpacked
 
 
 def check_file(path: str | Path) -> None:
@@ -25,14 +25,9 @@ def check_file(path: str | Path) -> None:
 
 
 def read_bytes(path: str | Path, most: int | None = None) -> bytes:
-    """Return the content of an ordinary file.
+    """Return the content of an ordinary file; OSError for others, and for larger ones.
 
-    Args:
-        path: The file.
-        most: Most bytes; None: as many as the machine's free memory has.
-
-    Raises:
-        OSError: If it is no ordinary file, or larger.
+    By default, the file may be as large as the free memory of the machine.
     """
     check_file(path)
     size = os.stat(path).st_size
@@ -51,9 +46,7 @@ def read_text(path: str | Path) -> str:
 def read_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the lines of an ordinary file; one whose name ends in `.gz` is unpacked.
 
-    Raises:
-        OSError: If it is no ordinary file.
-        ValueError: If a line is too long, or the file is broken or holds too much.
+    OSError if it is not an ordinary file, ValueError if it is broken, or it or a line is too long.
     """
     check_file(path)
     packed, held = Path(path).suffix == ".gz", 0
@@ -80,7 +73,7 @@ def _line(file: IO[bytes]) -> bytes:
 
 
 def parse_json(text: str | bytes, object_hook: Callable[[Any], Any] | None = None) -> Any:
-    """Return what JSON says; ValueError for what is none, or is nested too deeply."""
+    """Return the value of JSON; ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text, object_hook=object_hook)
     except RecursionError:

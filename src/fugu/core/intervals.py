@@ -49,7 +49,7 @@ class Interval:
         return inside and (self.infinite or abs(number) != math.inf)
 
     def __str__(self) -> str:
-        """The interval in words, as errors, help and docs show it.
+        """Return the interval in words, for errors, help and docs.
 
         >>> print(Interval(0, 1), Interval(1), Interval(0, 1, below=True), Interval(), sep="; ")
         0 to 1; 1 or more; 0 to below 1; a finite number
@@ -105,7 +105,7 @@ def check_intervals(config: Any, section: str = "") -> None:
 
 @functools.cache
 def intervals_of(kind: Any) -> dict[str, Interval]:
-    """The interval of each field that has one.
+    """Return the interval of each field that has one.
 
     A class that gives a field of its base another default may annotate it with the plain type: the
     interval stays the base's.
@@ -119,7 +119,7 @@ def intervals_of(kind: Any) -> dict[str, Interval]:
 
 
 def allowed_numbers(kind: Any, name: str) -> str:
-    """The numbers that a field may have, in words; empty if it has no interval.
+    """Return the numbers that a field may have, in words; empty if it has no interval.
 
     >>> allowed_numbers(CheckedConfig, "section")
     ''
@@ -132,7 +132,7 @@ def allowed_numbers(kind: Any, name: str) -> str:
 
 
 def _interval_in(hint: Any) -> Interval | None:
-    """The interval somewhere in a type, such as that of `tuple[PositiveInt, ...] | None`."""
+    """Return the interval somewhere in a type, such as `tuple[PositiveInt, ...] | None`."""
     marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Interval)]
     inner = (found for part in typing.get_args(hint) if (found := _interval_in(part)))
     return marks[0] if marks else next(inner, None)

@@ -1,4 +1,4 @@
-"""Facts of the machine that a choice depends on."""
+"""Facts about the machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def free_memory() -> int:
-    """Bytes that programs may still take; all there is where the system does not say."""
+    """Return the bytes of free memory; of all memory where the system does not say."""
     if sys.platform == "linux":
         lines = Path("/proc/meminfo").read_text().splitlines()
         facts = dict(line.split(":", 1) for line in lines)
@@ -26,7 +26,7 @@ def free_memory() -> int:
 
 
 def own_memory() -> int:
-    """Bytes that this process takes now; where the system does not say, the most it ever took."""
+    """Return the bytes of memory of this process; their peak where the system says no more."""
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -37,7 +37,7 @@ def own_memory() -> int:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process of this machine has not ended, waited for by its parent or not.
+    """Return whether a process of this machine has not ended; zombies have.
 
     >>> is_running(os.getpid())
     True
@@ -56,10 +56,10 @@ def is_running(process: int) -> bool:
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep what is freed for the next that asks, and say whether it does.
+    """Let the C library keep freed memory, and return whether it does.
 
-    Tensors of some megabytes would else be given back to the system and taken anew each time, page
-    by page, which makes a training on the CPU slower by a tenth to a third.
+    Otherwise it returns tensors of some megabytes to the system and requests them again, page by
+    page, which slows training on the CPU down by a tenth to a third.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:  # not the GNU C library
@@ -71,17 +71,17 @@ def keep_freed_memory() -> bool:
 
 
 def has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 faster than float32; False where nobody knows."""
+    """Return whether the processor multiplies bfloat16 faster than float32; False if unknown."""
     if sys.platform != "linux":
         return False
     return any(name in Path("/proc/cpuinfo").read_text() for name in ("avx512_bf16", "amx_bf16"))
 
 
 def load() -> float:
-    """Cores that were in use lately, by this and all other programs; 0 where nobody knows."""
+    """Return the load average of the last minute, in cores; 0 if unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def system() -> str:
-    """Its name, as people compare them."""
+    """Return the name and version of the operating system."""
     return platform.platform()

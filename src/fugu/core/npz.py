@@ -1,4 +1,4 @@
-"""Archives of arrays (.npz) that strangers may have written: read within the size of their file."""
+"""Read archives of arrays (.npz) that strangers may have written, in memory of their size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 
 
 def read_npz(file: BinaryIO) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an open file that `numpy.savez` wrote.
+    """Return the arrays of an open file that `numpy.savez` wrote; ValueError for any other.
 
     Sizes are compared before anything is read, so the arrays take no more memory than the file has
     bytes. Compressed arrays, pickles and entries that share bytes are refused.
-
-    Raises:
-        ValueError: If the file is something else.
     """
     size = file.seek(0, os.SEEK_END)
     try:

@@ -1,4 +1,4 @@
-"""Ranks: the processes that train together, as each of them sees the others."""
+"""Ranks: the processes that train one run together."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Moments:
-    """Of numbers along their first axis.
-
-    Attributes:
-        count: How many there are.
-        mean: Of each column; 0 of none.
-        variance: Of each column; 0 of none.
-    """
+    """Count, mean and variance of numbers along their first axis; 0 of no numbers."""
 
     count: float
     mean: Any
@@ -31,7 +25,7 @@ class Moments:
 
 
 def moments_of(numbers: NDArray[Any]) -> Moments:
-    """Of one array.
+    """Return the moments of an array along its first axis.
 
     >>> moments_of(np.array([1.0, 3.0])).variance
     np.float64(1.0)
@@ -46,66 +40,64 @@ def moments_of(numbers: NDArray[Any]) -> Moments:
 
 
 class Ranks:
-    """A process that trains alone, and the form of one that does not.
+    """The interface to other ranks, as a process that trains alone has it.
 
-    Whatever is asked of all ranks, each of them asks, in the same order as the others.
-
-    Attributes:
-        rank: Which one this is; the first logs and saves for all.
-        size: How many there are.
+    All ranks must make the same calls in the same order.
     """
 
     rank: int = 0
+    """The number of this rank; rank 0 logs and saves for all."""
     size: int = 1
+    """The number of ranks."""
 
     def sum(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sums over all ranks."""
+        """Return the sums over all ranks."""
         return numbers
 
     def add_up(self, named: dict[str, float]) -> dict[str, float]:
-        """The sums over all ranks of numbers whose names are the same everywhere."""
+        """Return the sums over all ranks of numbers with the same names everywhere."""
         return named
 
     def any(self, flag: bool) -> bool:
-        """Whether any rank says so."""
+        """Return whether the flag is set at any rank."""
         return bool(self.sum(np.array([float(flag)]))[0])
 
     def largest(self, number: float) -> float:
-        """The largest that any rank has."""
+        """Return the largest number of all ranks."""
         return number
 
     def moments(self, own: Moments) -> Moments:
-        """Of the numbers of all ranks."""
+        """Return the moments of the numbers of all ranks."""
         return own
 
     def gather(self, value: T) -> list[T]:
-        """What each rank has, at every rank."""
+        """Return the values of all ranks, at every rank."""
         return [value]
 
     def bring(self, value: T) -> list[T]:
-        """What each rank has, at the first one; nothing elsewhere."""
+        """Return the values of all ranks at rank 0, and nothing elsewhere."""
         return [value]
 
     def hand_out(self, values: list[T]) -> T:
-        """What the first rank has for this one."""
+        """Return the value that rank 0 has for this rank."""
         return values[0]
 
     def share(self, value: T, *, patient: bool = False) -> T:
-        """What the first rank has, which may take long to find if the others are patient."""
+        """Return the value of rank 0, which may take long to compute if the others are patient."""
         return value
 
     def add_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Give parameters the sums of their gradients over all ranks."""
+        """Replace the gradients of parameters by their sums over all ranks."""
 
     def copy_first(self, tensors: Iterable[Tensor]) -> None:
-        """Give tensors the numbers that they have at the first rank."""
+        """Replace the contents of tensors by those at rank 0."""
 
     def row_generator(self, seed: int) -> np.random.Generator:
-        """One that draws rows for the agents of all ranks and gives those of this one."""
+        """Return a generator of rows for the agents of all ranks; this rank gets its own."""
         return np.random.default_rng(seed)
 
     def own_generator(self, seed: int) -> np.random.Generator:
-        """One that draws otherwise than those of other ranks."""
+        """Return a generator that differs from those of other ranks."""
         return np.random.default_rng(seed)
 
     def __deepcopy__(self, _: dict[int, Any]) -> Ranks:

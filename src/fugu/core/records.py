@@ -1,4 +1,4 @@
-"""Records as lines of JSON, each with a checksum, that a killed writer cannot spoil.
+"""Records as lines of JSON, each with a checksum, so that a killed writer spoils none.
 
 A line is plain JSON with the checksum as its last key, `{"task": "a", "crc32": "0a1b2c3d"}`, so
 that any reader of JSON lines takes it.
@@ -26,7 +26,7 @@ _TAIL = len(_PREFIX) + 10  # eight digits and '"}'
 
 
 def to_line(record: Mapping[str, Any]) -> bytes:
-    """A record as a line with its checksum.
+    """Return a record as a line with its checksum.
 
     >>> to_line({"a": 1}).decode().strip()
     '{"a": 1, "crc32": "fba18e97"}'
@@ -43,7 +43,7 @@ def to_line(record: Mapping[str, Any]) -> bytes:
 
 
 def from_line(line: bytes) -> dict[str, Any] | None:
-    """The record of a line; None if it is torn or changed. A line without a checksum is taken."""
+    """Return the record of a line, None if it is torn or changed; the checksum may be missing."""
     line = line.rstrip(b"\r\n")
     if line[-_TAIL:].startswith(_PREFIX):
         given, line = line[-10:-2], line[:-_TAIL] + b"}"
@@ -57,7 +57,7 @@ def from_line(line: bytes) -> dict[str, Any] | None:
 
 
 def read_records(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The records of a file in order; each line that is torn or changed is logged and left out."""
+    """Yield the records of a file in order; torn or changed lines are logged and skipped."""
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -70,11 +70,7 @@ def read_records(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 class RecordWriter(Closing):
-    """Appends records to a file, each call whole: several processes may write to the same one.
-
-    Args:
-        path: The file; its folder is made.
-    """
+    """Appends records to a file, which several processes may share; its folder is created."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -83,7 +79,7 @@ class RecordWriter(Closing):
         self._torn = _ends_torn(self._file)
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Write the records in one go, where a process that is killed later cannot lose them."""
+        """Write records at once; a process that is killed later does not lose them."""
         if self._file < 0:
             raise UsageError(f"{self.path}: it is closed; allowed: records before that.")
         lines = b"".join(map(to_line, records))
@@ -101,23 +97,23 @@ class RecordWriter(Closing):
         return os.fstat(self._file).st_size
 
     def cut(self, size: int) -> None:
-        """Forget what stands behind so many bytes."""
+        """Truncate the file to so many bytes."""
         os.ftruncate(self._file, min(size, self.size))
         self._torn = _ends_torn(self._file)
 
     def sync(self) -> None:
-        """Wait until a power cut cannot lose the records either."""
+        """Wait until the records are on the disk, where a power cut cannot lose them."""
         os.fsync(self._file)
 
     def close(self) -> None:
-        """Close the file; once more does nothing."""
+        """Close the file; a second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def _ends_torn(file: int) -> bool:
-    """Whether the last line has no end."""
+    """Return whether the last line has no end."""
     size = os.lseek(file, 0, os.SEEK_END)
     if size == 0:
         return False

@@ -1,7 +1,7 @@
-"""One tree of seeds: every stream's seed is a pure function of its place in the tree.
+"""One tree of seeds: every stream's seed is a pure function of its path in the tree.
 
-The hash is SplitMix64's finaliser, chained over the path: a handful of integer operations, the
-same in Python and in C, and good enough that neighbouring paths share nothing.
+The hash is SplitMix64's finalizer, chained over the path: a few integer operations, the same in
+Python and in C, and good enough that neighboring paths share nothing.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ def _mix(word: int) -> int:
 
 
 def derive(seed: int, *path: int) -> int:
-    """The 64-bit seed at `path` below `seed`.
+    """Return the 64-bit seed at `path` below `seed`.
 
     >>> derive(1, 0) == derive(1, 0), derive(1, 0) == derive(1, 1), derive(1) == derive(1, 0)
     (True, False, False)
     """
     word = _mix(seed & _MASK)
     for step in path:
-        # Multiplied, so that a seed and a step cannot change places.
+        # Multiplied, so that exchanging a seed and a step changes the result.
         word = _mix((word * 0xD1342543DE82EF95 + step) & _MASK)
     return word
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """The reset seed of one episode of an environment whose own seed is `seed`.
+    """Return the reset seed of one episode of an environment whose own seed is `seed`.
 
     31 bits, since many environments hand their seed to a 32-bit signed generator.
 
@@ -43,5 +43,5 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 def fresh_seed() -> int:
-    """A seed from the operating system, for those who gave none."""
+    """Return a random seed from the operating system."""
     return secrets.randbits(63)

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and disks that are full."""
+"""Write files completely or not at all, and report full disks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Replace a file in one rename; if that fails, what was there stays and nothing is left over.
+    """Replace a file in one rename; if that fails, the old file stays and nothing is left over.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,7 +27,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
 
 
 def write_together(contents: Mapping[Path, str | bytes]) -> None:
-    """As `write_whole`, of several files: none is replaced before all are on the disk."""
+    """Replace several files, none before all are on the disk."""
     fresh = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}") for path in contents}
     try:
         for path, content in contents.items():
@@ -44,7 +44,7 @@ def write_together(contents: Mapping[Path, str | bytes]) -> None:
 
 @contextlib.contextmanager
 def tells_full_disk(advice: Callable[[], str]) -> Iterator[None]:
-    """Raise a DiskFullError, with advice, where a disk or somebody's share of it is full."""
+    """Raise a DiskFullError with advice where a disk or a quota is full."""
     try:
         yield
     except DiskFullError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import time
@@ -13,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import EnvError, UsageError
+from fugu.core.errors import EnvError, UsageError, nearest_names
 from fugu.core.seeding import episode_seed, fresh_seed
 from fugu.envs.contract import AgentGroup, Buffers, Env, Info
 from fugu.envs.episode_stats import EpisodeStats
@@ -27,7 +26,7 @@ from fugu.envs.states import (
     to_json,
 )
 from fugu.spaces import Layout
-from fugu.spaces.flat import flat_space
+from fugu.spaces.layout import flat_space
 
 WRAPPED = ("env", "aec_env", "par_env")  # attributes in which wrappers keep what they wrap
 
@@ -430,7 +429,7 @@ def find_holder(env: Any, name: str) -> Any:
         if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
             return layer
     known = [key for key in getattr(layers[-1], "__dict__", {}) if not key.startswith("_")]
-    close = difflib.get_close_matches(name, known, 1)
+    close = nearest_names(name, known, 1, 0.6)
     hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(known))}."
     raise UsageError(
         f"set_env: expected an attribute of {type(layers[-1]).__name__} or of its wrappers; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from fugu import native
-from fugu.core.errors import ActionError, FuguError, PackError, UsageError
+from fugu.core.errors import ActionError, FuguError, PackError, UsageError, nearest_names
 from fugu.core.seeding import fresh_seed
 from fugu.envs.contract import AgentGroup, Buffers, Env, Info
 from fugu.spaces import Layout
@@ -156,7 +155,7 @@ class NativeLibrary:
         """Return the values of all settings: those given, and the defaults of the others."""
         for name in given:
             if name not in self.settings:
-                near = difflib.get_close_matches(name, self.settings, 1)
+                near = nearest_names(name, self.settings, 1, 0.6)
                 advice = f" Did you mean {near[0]!r}?" if near else ""
                 raise UsageError(
                     f"{self.name}: given a setting {name!r}; allowed: "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from fugu import native
+from fugu.core.errors import nearest_names
 
 SUFFIXES = (".so", ".dylib", ".dll")
 LONGEST = 100  # letters of a name
@@ -66,6 +66,5 @@ def newest(name: str, known: Iterable[str]) -> str | None:
 
 def nearest(given: str, known: Iterable[str]) -> str:
     """Return a sentence with the names most like the one given, whatever their case."""
-    by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(given.lower(), by_lower, n=3, cutoff=0.5)
-    return f"Nearest: {', '.join(by_lower[name] for name in close)}." if close else "None is near."
+    close = nearest_names(given, known, 3, 0.5)
+    return f"Nearest: {', '.join(close)}." if close else "None is near."

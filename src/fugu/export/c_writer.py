@@ -28,8 +28,7 @@ from fugu.export.c_text import (
 from fugu.export.engine import PolicyFacts
 from fugu.nets.net import Net
 from fugu.spaces import Leaf
-from fugu.spaces.action_rows import Choices, Numbers
-from fugu.spaces.action_sampler import ActionSampler
+from fugu.spaces.action_sampler import ActionSampler, Choices, Numbers
 
 FACTS = "policy.json"
 HEADER = """\

@@ -17,8 +17,7 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.nets.native import NativeNet
 from fugu.nets.net import Floats, Net, Place
 from fugu.spaces import Layout, Leaf
-from fugu.spaces.action_rows import Continuous
-from fugu.spaces.action_sampler import ActionSampler
+from fugu.spaces.action_sampler import ActionSampler, Continuous
 from fugu.spaces.as_json import layout_from_json, layout_to_json
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from fugu.core.errors import MissingExtraError, UsageError
 from fugu.export.engine import FACTS, PolicyFacts, leaves_at, named_leaves
 from fugu.nets import net as ops
 from fugu.nets.net import Net
-from fugu.spaces.action_rows import Choices, Numbers
-from fugu.spaces.action_sampler import ActionSampler
+from fugu.spaces.action_sampler import ActionSampler, Choices, Numbers
 
 try:
     import onnx

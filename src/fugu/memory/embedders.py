@@ -47,11 +47,7 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Floats:
 
 
 class _HashEmbedder:
-    """Counts of hashes, added up with signs in the dimensions of a vector.
-
-    Args:
-        dimensions: The size of a vector.
-    """
+    """Counts of hashes, added up with signs in the dimensions of a vector."""
 
     kind: ClassVar[str]
 
@@ -85,9 +81,6 @@ class HashedNgrams(_HashEmbedder):
     It needs no other package and no training, and finds texts with similar spelling: versions of a
     program, problems with similar words. Upper and lower case count the same, as does any white
     space.
-
-    Args:
-        dimensions: The size of a vector.
     """
 
     kind = "hashed-ngrams"
@@ -103,11 +96,7 @@ class HashedNgrams(_HashEmbedder):
 
 
 class TokenRuns(_HashEmbedder):
-    """Runs of 1 to 4 words of a text, which are whole numbers such as tokens, hashed and counted.
-
-    Args:
-        dimensions: The size of a vector.
-    """
+    """Runs of 1 to 4 words, which are whole numbers such as tokens, hashed and counted."""
 
     kind = "token-runs"
 

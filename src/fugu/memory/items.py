@@ -95,6 +95,19 @@ class AnyMemory(Protocol):
         raise NotImplementedError("query(texts, k, *, where, by) -> list[list[Match]]")
 
 
+def find_memory(name: str) -> Any:
+    """Return the class of a memory of another package, by its entry point in `fugu.memories`."""
+    from importlib.metadata import entry_points  # slow to import
+
+    points = {point.name: point for point in entry_points(group="fugu.memories")}
+    if name not in points:
+        raise UsageError(
+            f"memory: expected the name of an installed memory ({', '.join(points) or 'none is'}); "
+            f"got {name!r}. Install its package, such as fugu-turbopuffer."
+        )
+    return points[name].load()
+
+
 def content_id(task: str, text: str) -> str:
     """Return the id of an item without one: the same text for the same task is one item."""
     return hashlib.sha256(f"{task}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]

@@ -32,7 +32,6 @@ class Recall:
         memory: Where answers are stored; None: a new memory in this process.
 
     Attributes:
-        memory: Where answers are stored.
         width: The number of tokens that are shown, with fillers.
 
     >>> recall = Recall(filler=9, count=1, length=3)
@@ -97,11 +96,7 @@ class Recall:
 
 
 class RecallView:
-    """The tokens that the agents of one vector are shown, which change with their episodes only.
-
-    Args:
-        recall: The memory that all views share.
-    """
+    """The tokens that the agents of one vector are shown, which change with their episodes only."""
 
     def __init__(self, recall: Recall) -> None:
         self._recall = recall
@@ -112,10 +107,7 @@ class RecallView:
     def observe(self, agents: NDArray[np.int64], rows: Tokens, starts: NDArray[np.bool_]) -> Tokens:
         """Look up answers for new episodes, and return the rows with answers before them.
 
-        Args:
-            agents: The agents that observe [rows].
-            rows: What they observe [rows, tokens].
-            starts: Whose episode starts [rows]; a new agent or prompt starts one too.
+        An episode starts where `starts` says so [rows], and with a new agent or prompt.
         """
         self._grow(agents, rows.shape[1])
         prompts = self._prompts[agents]
@@ -146,8 +138,8 @@ class RecallView:
         Args:
             agents: The agents that were rewarded [rows].
             rewards: Their rewards since they last acted [rows].
-            ends: Whose episode ended [rows].
-            final: The last observations of these episodes [rows, tokens].
+            ends: Whether their episodes ended [rows].
+            final: The last observations of ended episodes [rows, tokens].
             min_return: The smallest return of an episode to remember.
         """
         seen = agents < len(self._returns)

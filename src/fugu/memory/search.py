@@ -120,14 +120,7 @@ def graphs_installed() -> bool:
 class Graph:
     """A graph of neighbors (HNSW, by `usearch`) that leaves few rows to rank.
 
-    It uses one thread, so that the same rows make the same graph.
-
-    Args:
-        dimensions: The size of a vector.
-        cosine: Whether to compare angles; otherwise dot products.
-
-    Attributes:
-        end: Rows before this one are in the graph.
+    It uses one thread, so that the same rows make the same graph. Rows before `end` are in it.
     """
 
     def __init__(self, dimensions: int, cosine: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.spaces import Layout
-from fugu.spaces.action_rows import Continuous
+from fugu.spaces.action_sampler import Continuous
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

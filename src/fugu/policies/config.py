@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fugu.core.intervals import CheckedConfig, FiniteFloat, NonNegativeInt, PositiveInt
-from fugu.spaces.action_rows import Continuous
+from fugu.spaces.action_sampler import Continuous
 
 Precision = Literal["auto", "float32", "bfloat16"]
 PolicyEngine = Literal["auto", "torch", "native"]

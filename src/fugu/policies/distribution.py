@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fugu.spaces import Layout
-from fugu.spaces.action_rows import Continuous
-from fugu.spaces.action_sampler import ActionSampler, Floats, log_slope
+from fugu.spaces.action_sampler import ActionSampler, Continuous, Floats, log_slope
 
 Array: TypeAlias = Tensor | NDArray[Any]
 

@@ -1,9 +1,9 @@
-"""The broker: a trusted process that owns the executors of a pool and grades what they run.
+"""The broker: a trusted process that owns the executors of a pool and grades their results.
 
-It has a thread for each executor; whichever is free takes the next job. It stands apart from the
-trainer, so that neither waits for the other's interpreter lock. Checks run in processes of their
-own, which are held to limits (`judge.py`); should a job not end all the same, this process does.
-The pool starts another in its place and gives it what was left.
+It has a thread for each executor; a free one takes the next job. It is a process of its own, so
+that it and the trainer do not wait for each other's interpreter lock. Checks run in processes of
+their own with limits (`judge.py`); if a job does not end nevertheless, this process does. The pool
+then starts another broker, which gets the jobs that were left.
 """
 
 from __future__ import annotations
@@ -20,48 +20,50 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fugu.core.errors import FuguError
 from fugu.sandbox.backends import make_executor
 from fugu.sandbox.execution import Inputs, Limits, Program
-from fugu.sandbox.executor import DEFAULT_LIMITS, Executor
+from fugu.sandbox.executor import Executor
 from fugu.sandbox.grading import Task, grade
 from fugu.sandbox.messages import Inbox, pack, receive_one
 from fugu.sandbox.session import GRACE
 
-_LOOK = 0.5  # seconds between looks for jobs that hang
+_CHECK = 0.5  # seconds between checks for jobs that hang
 _PATIENCE = 3 * GRACE
 _LEAVING = 1.0
 
 
-@dataclass(frozen=True)
-class Job:
-    """A program to grade, or only to run."""
+class Job(NamedTuple):
+    """A program to grade or to run."""
 
     ticket: int
-    source: str
     wall_seconds: float
-    task: Callable[[], Task] | None = None
-    program: Program | None = None
-    inputs: Inputs = ()
-    limits: Limits = DEFAULT_LIMITS
+    run: Callable[[Executor], Any]
+
+
+def _grade(source: str, task: Callable[[], Task], executor: Executor) -> Any:
+    return grade(source, task(), executor)
+
+
+def _run(program: Program, inputs: Inputs, limits: Limits, executor: Executor) -> Any:
+    return executor.run(program, inputs, limits)
 
 
 def main() -> None:
-    """Serve the pool at the other end of the descriptor on the command line."""
+    """Serve the pool at the other end of the socket on the command line."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     try:
         settings: dict[str, Any] = receive_one(connection)[0]
-    except EOFError:  # the pool has changed its mind
+    except EOFError:  # the pool has closed already
         return
     sys.path[:] = settings["path"]
     Broker(connection, settings["workers"], settings["backend"], settings["options"]).serve()
 
 
 class Broker:
-    """Reads jobs, hands them to threads, and writes back what they find."""
+    """Reads jobs, gives them to threads, and writes back their results."""
 
     def __init__(
         self, connection: socket.socket, workers: int, backend: Any, options: dict[str, Any]
@@ -78,14 +80,14 @@ class Broker:
         ]
 
     def serve(self) -> None:
-        """Work until the pool is gone."""
+        """Work until the pool closes its socket."""
         threading.Thread(target=self._write, daemon=True).start()
-        sysconfig.get_config_vars()  # which Monty looks up: its first use is not safe in threads
+        sysconfig.get_config_vars()  # Monty uses it, and its first use is not thread-safe
         for worker in self._workers:
             worker.start()
         inbox = Inbox()
         while True:
-            ready, _, _ = select.select([self._connection], [], [], _LOOK)
+            ready, _, _ = select.select([self._connection], [], [], _CHECK)
             if ready:
                 piece = self._read()
                 if not piece:
@@ -102,16 +104,19 @@ class Broker:
             return b""
 
     def _take(self, message: tuple[Any, ...]) -> None:
+        run: Callable[[Executor], Any]
         if message[0] == "task":
             _, key, pickled = message
             self._tasks[key] = functools.cache(functools.partial(pickle.loads, pickled))
-        elif message[0] == "grade":
+            return
+        if message[0] == "grade":
             _, ticket, key, source, wall_seconds = message
-            self._jobs.put(Job(ticket, source, wall_seconds, self._tasks[key]))
+            run = functools.partial(_grade, source, self._tasks[key])
         else:
             _, ticket, program, inputs, limits = message
-            job = Job(ticket, program.source, limits.wall_seconds, None, program, inputs, limits)
-            self._jobs.put(job)
+            wall_seconds = limits.wall_seconds
+            run = functools.partial(_run, program, inputs, limits)
+        self._jobs.put(Job(ticket, wall_seconds, run))
 
     def _work(self, index: int) -> None:
         try:
@@ -131,20 +136,15 @@ class Broker:
         began = time.monotonic()
         self._under_way[index] = job.ticket, began + patience
         try:
-            if job.task is not None:
-                found: Any = grade(job.source, job.task(), executor)
-            else:
-                assert job.program is not None
-                found = executor.run(job.program, job.inputs, job.limits)
-            answer = ("done", job.ticket, found)
-        except Exception as error:  # of the task's own checker, say: its pool raises it
+            answer = ("done", job.ticket, job.run(executor))
+        except Exception as error:  # such as that of a task's checker; the pool raises it
             trace = "".join(traceback.format_exception(error))
             answer = ("failed", job.ticket, f"{type(error).__name__}: {error}\n{trace}")
         del self._under_way[index]
         self._outgoing.put(pack((*answer, index, began, time.monotonic())))
 
     def _watch(self) -> None:
-        """End this process if a job hangs; its pool goes on with another."""
+        """End this process if a job hangs; the pool starts another."""
         now = time.monotonic()
         for ticket, late in list(self._under_way.values()):
             if now > late:
@@ -165,8 +165,4 @@ class Broker:
         deadline = time.monotonic() + _LEAVING
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
-        os._exit(0)  # what still runs ends with us
-
-
-if __name__ == "__main__":
-    main()
+        os._exit(0)  # ends the threads that still run

@@ -1,41 +1,34 @@
-"""What is run, within which limits, and what came of it."""
+"""Programs, their limits and their results, as values and as text that anybody can display."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fugu.core.errors import FuguError, UsageError
-from fugu.sandbox.texts import clean
 
 Verdict = Literal["passed", "syntax", "wrong", "error", "timeout", "memory", "output", "refused"]
-VERDICTS: tuple[Verdict, ...] = (
-    "passed",
-    "syntax",
-    "wrong",
-    "error",
-    "timeout",
-    "memory",
-    "output",
-    "refused",
-)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-_FEEDBACK = 1000  # characters of a text that are kept of a program that was graded
+_FEEDBACK = 1000  # characters of each text of a graded program
+_MAX_BITS = 2000  # of an integer that is written out; Python itself refuses 4,300 digits
+_MAX_DEPTH = 8
+_BRACKETS: dict[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
 
 
 class SandboxError(FuguError, RuntimeError):
-    """A sandbox that cannot be trusted, or cannot be had."""
+    """A sandbox cannot be trusted, or cannot be started."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may take. Processor time decides; the wall clock is for those that sleep."""
+    """Resource limits of a program. CPU time decides; the wall clock is for programs that sleep."""
 
     cpu_seconds: float = 2.0
     """Processor time, whatever else the machine does."""
     wall_seconds: float = 20.0
-    """Time by the clock on the wall."""
+    """Elapsed time."""
     memory: int = 256 << 20
     """Bytes beyond what a bare interpreter takes."""
     output: int = 1 << 20
@@ -67,13 +60,13 @@ class Program:
 
     @classmethod
     def of(cls, given: Program | str) -> Program:
-        """A program; a bare text is a script."""
+        """Return a program; a bare text is a script."""
         return given if isinstance(given, Program) else cls(given)
 
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of one call."""
+    """The arguments of one call."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -81,19 +74,19 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call, or one run of a script, gave."""
+    """The result of one call, or of one run of a script."""
 
     value: Any = None
-    """What it returned; a script: what it printed."""
+    """The value that it returned; for a script, the text that it printed."""
     error: str = ""
-    """The kind of exception it raised, such as ZeroDivisionError; empty if none."""
+    """The type of the exception that it raised, such as ZeroDivisionError; empty if none."""
     text: str = ""
-    """What the exception said."""
+    """The message of the exception."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What came of a program."""
+    """The result of running a program."""
 
     verdict: Verdict
     """passed: it ran to its end without an error. Never wrong: nothing was compared."""
@@ -103,12 +96,12 @@ class Execution:
     """Why it did not pass, in words."""
     cpu_seconds: float = 0.0
     peak_memory: int = 0
-    """Bytes, the bare interpreter's included."""
+    """Bytes, including those of the bare interpreter."""
     stdout: str = ""
     stderr: str = ""
 
     def feedback(self) -> Execution:
-        """The same without its answers, and with the beginnings of its texts: a bounded size."""
+        """Return the same without outputs and with shortened texts: its size is bounded."""
         message, stdout, stderr = (
             clean(text, _FEEDBACK) for text in (self.message, self.stdout, self.stderr)
         )
@@ -120,7 +113,7 @@ Inputs = Sequence[Call | Sequence[Any] | str]
 
 
 def as_calls(inputs: Inputs) -> list[tuple[list[Any], dict[str, Any]]]:
-    """Inputs of a function as they cross into the sandbox."""
+    """Return the inputs of a function as they are sent into the sandbox."""
     calls = []
     for given in inputs:
         if isinstance(given, Call):
@@ -136,7 +129,7 @@ def as_calls(inputs: Inputs) -> list[tuple[list[Any], dict[str, Any]]]:
 
 
 def as_texts(inputs: Inputs) -> list[str]:
-    """Inputs of a script as they cross into the sandbox; none is one empty input."""
+    """Return the inputs of a script as they are sent into the sandbox; none is one empty input."""
     for given in inputs:
         if not isinstance(given, str):
             raise UsageError(
@@ -144,3 +137,60 @@ def as_texts(inputs: Inputs) -> list[str]:
                 "Name the function to call with Program(source, entry)."
             )
     return [str(given) for given in inputs] or [""]
+
+
+# ---------------------------------------------------------------------- untrusted text
+
+
+def shown(value: Any, most: int = 200) -> str:
+    """Return a plain value as Python writes it, cut to `most` characters.
+
+    >>> shown([1, "a", (2,)]), shown(10**5000), shown("x" * 300, 5)
+    ("[1, 'a', (2)]", '<an integer of 16610 bits>', "'xxxx")
+    """
+    pieces: list[str] = []
+    room = most
+    for piece in _pieces(value, most, _MAX_DEPTH):
+        pieces.append(piece[:room])
+        room -= len(piece)
+        if room <= 0:
+            break
+    return "".join(pieces)
+
+
+def clean(text: str, most: int | None = None) -> str:
+    """Return the first `most` characters of a text, a question mark for each lone surrogate."""
+    return text[:most].encode("utf-8", "replace").decode("utf-8")
+
+
+def printable(text: str) -> str:
+    r"""Return a text with its control characters escaped, except line ends and tabs.
+
+    >>> printable("red: \x1b[31m\n")
+    'red: \\x1b[31m\n'
+    """
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1]
+        for letter in text
+    )
+
+
+def _pieces(value: Any, most: int, depth: int) -> Iterator[str]:
+    kind = type(value)
+    if kind is int and value.bit_length() > _MAX_BITS:
+        yield f"<an integer of {value.bit_length()} bits>"
+    elif kind in (str, bytes, bytearray):
+        yield repr(value[:most])
+    elif kind not in _BRACKETS:
+        yield repr(value)
+    elif depth == 0:
+        yield "..."
+    else:
+        yield _BRACKETS[kind][0]
+        for number, item in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(item, most, depth - 1)
+            if kind is dict:
+                yield ": "
+                yield from _pieces(value[item], most, depth - 1)
+        yield _BRACKETS[kind][1]

@@ -1,11 +1,12 @@
-"""Grading, on the trusted side: the sandbox gets inputs and gives answers, and never knows more.
+"""Grade programs on the trusted side: the sandbox sees inputs only, and never what is expected.
 
-Whatever an answer is, there is a grade, within bounded time and of a bounded size.
+Any answer gets a grade, in bounded time and of bounded size.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -14,25 +15,23 @@ from functools import cached_property
 from typing import Any
 
 from fugu.core.errors import UsageError
-from fugu.sandbox.comparing import same
-from fugu.sandbox.execution import Call, Execution, Limits, Outcome, Program, Verdict
+from fugu.sandbox.execution import Call, Execution, Limits, Outcome, Program, Verdict, clean, shown
 from fugu.sandbox.executor import DEFAULT_LIMITS, Executor, refuse
 from fugu.sandbox.guest.codec import CodecError, decode, encode
 from fugu.sandbox.judge import JudgeError, Plan, as_calls
-from fugu.sandbox.texts import clean, shown
 
 _NOTHING = Execution("refused")
 _MESSAGE = 1000  # characters of a grade's message
 _ENTRY = 1000  # bytes of a grade in a cache, beside its texts
 Checker = Callable[["Case", Any], bool]
-"""Whether an answer to a case is right."""
+"""Returns whether an answer to a case is right."""
 Compare = Callable[["Task", list[tuple[int, Any]]], tuple[list[bool], str]]
-"""Which answers, by the number of their case, a task's checker takes, and what it raised."""
+"""Returns which answers, by case number, a task's checker accepts, and what it raised."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One test: what the program gets, and what it should answer, which it never sees.
+    """One test: the inputs of a program, and the expected answer, which it never sees.
 
     A function gets `args` and `kwargs`; a script gets `stdin` and should print `expected`.
     """
@@ -45,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Task:
-    """What a program is to do, and how it is judged: by cases, or by a function `check`.
+    """A problem for a program, judged by cases or by a function `check`.
 
     >>> double = Task("double", entry="double", cases=(Case((2,), 4), Case((0,), 0)))
     """
@@ -62,7 +61,7 @@ class Task:
     checker: Checker | None = None
     """Compares answers in place of `same`, in another process: it must be importable or plain."""
     tolerance: float = 1e-6
-    """How far floats may lie apart, relative and absolute."""
+    """Largest difference of floats, relative and absolute."""
     limits: Limits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
@@ -77,7 +76,7 @@ class Task:
 
     @cached_property
     def key(self) -> bytes:
-        """What tells this task from others, whatever it is called."""
+        """A hash of everything except the name."""
         checker = self.checker
         named = f"{checker.__module__}.{checker.__qualname__}.{id(checker)}" if checker else ""
         cases = [(case.args, case.expected, dict(case.kwargs), case.stdin) for case in self.cases]
@@ -87,7 +86,7 @@ class Task:
 
     @cached_property
     def answers(self) -> tuple[Any, ...]:
-        """What is expected of each case, as an answer would come back: a Counter is a dict."""
+        """The expected answer to each case, as a sandbox would return it: a Counter is a dict."""
         if self.entry:
             return tuple(decode(self._encoded(case.expected)) for case in self.cases)
         return tuple(_as_text(self.name, case.expected) for case in self.cases)
@@ -104,13 +103,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Grade:
-    """What a program is worth."""
+    """The grade of a program."""
 
     verdict: Verdict
     passed: tuple[bool, ...]
-    """Of each case; with a check, of the check as a whole."""
+    """Whether each case passed; with a check, whether it held."""
     message: str = ""
-    """Why it did not pass. It may tell what was expected: not for the program's author."""
+    """Why it did not pass. It may contain the expected answer: not for the program's author."""
     execution: Execution = _NOTHING
 
     @property
@@ -120,11 +119,11 @@ class Grade:
 
 
 def grade(source: str, task: Task, executor: Executor) -> Grade:
-    """Run a program in the sandbox and judge its answers here; its answers are not kept."""
+    """Run a program in the sandbox and judge its answers here; answers are not kept."""
     program = Program(source, task.entry)
     found = _grade(program, task, executor)
     if found.verdict == "refused" and refuse(program, task.limits) is None:
-        found = _grade(program, task, executor)  # what was to run it had died
+        found = _grade(program, task, executor)  # its guest had died
     if found.verdict != "passed" and executor.fallback is not None:
         return grade(source, task, executor.fallback)
     message = clean(found.message, _MESSAGE)
@@ -132,15 +131,15 @@ def grade(source: str, task: Task, executor: Executor) -> Grade:
 
 
 def key_of(source: str, task: Task) -> bytes:
-    """What tells this program for this task from all others."""
+    """Return a hash of a program and its task."""
     return hashlib.sha256(task.key + source.encode("utf-8", "surrogatepass")).digest()
 
 
 class GradeCache:
-    """The latest grades, by `key_of`. Groups of samples repeat programs; nothing runs twice.
+    """The latest grades, by `key_of`: groups of samples repeat programs, and none runs twice.
 
     Args:
-        most_bytes: Memory that the grades may take together; 0 for none.
+        most_bytes: Memory of all grades; 0 for none.
     """
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
@@ -150,7 +149,7 @@ class GradeCache:
         self.hits = 0
 
     def get(self, key: bytes) -> Grade | None:
-        """The grade, if it is known."""
+        """Return the grade, if it is known."""
         found = self._grades.get(key)
         if found is not None:
             self._grades.move_to_end(key)
@@ -158,7 +157,7 @@ class GradeCache:
         return found
 
     def put(self, key: bytes, grade: Grade) -> None:
-        """Keep a grade, unless the sandbox and not the program is to blame for it."""
+        """Store a grade, unless the sandbox is to blame for it rather than the program."""
         if grade.verdict == "refused" or _bytes_of(grade) > self._most:
             return
         if (old := self._grades.pop(key, None)) is not None:
@@ -190,13 +189,7 @@ def _grade(program: Program, task: Task, executor: Executor) -> Grade:
 
 
 def judge_answers(task: Task, execution: Execution, compare: Compare) -> Grade:
-    """Judge the answers that a program gave to the cases of a task.
-
-    Args:
-        task: With cases.
-        execution: What came of the program.
-        compare: Runs the task's own checker, if it has one.
-    """
+    """Return the grade of the answers to a task's cases; `compare` runs its own checker."""
     answers = list(execution.outputs[: len(task.cases)])
     answers += [Outcome(error="None", text="no answer")] * (len(task.cases) - len(answers))
     failure = ""
@@ -233,7 +226,7 @@ def _is_right(task: Task, expected: Any, answer: Outcome) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    r"""The lines of a printed text, up to space at the ends of lines and of the text.
+    r"""Return the lines of a printed text, without space at the ends of lines and of the text.
 
     Only "\n" and "\r\n" end a line, as for judges of programming contests.
     """
@@ -274,7 +267,7 @@ def _by_check(program: Program, task: Task, executor: Executor) -> Grade:
 
 
 def _by_plan(program: Program, task: Task, executor: Executor, plan: Plan) -> Grade | None:
-    """Grade by a check whose calls are made all at once; None if it makes others after all."""
+    """Grade by a check whose calls are made all at once; None if it makes other calls."""
     execution = executor.run(program, as_calls(plan), task.limits)
     try:
         replayed = executor.judge.replay(task, plan, execution.outputs)
@@ -289,3 +282,63 @@ def _by_plan(program: Program, task: Task, executor: Executor, plan: Plan) -> Gr
         return Grade(execution.verdict, (False,), execution.message, execution)
     raised = any(outcome.error for outcome in execution.outputs[:used])
     return Grade("error" if raised else "wrong", (False,), failure, execution)
+
+
+# ---------------------------------------------------------------------- comparison
+
+
+def same(expected: Any, given: Any, tolerance: float = 1e-6) -> bool:
+    """Return whether two plain values are equal, types included, floats up to a tolerance.
+
+    >>> same([1, 2.0], [1, 2.0000000001]), same((1, 2), [1, 2]), same(1, True)
+    (True, False, False)
+    """
+    kind = type(expected)
+    if kind is not type(given):
+        return False
+    if kind is float:
+        return _close(expected, given, tolerance)
+    if kind is complex:
+        return _close(expected.real, given.real, tolerance) and _close(
+            expected.imag, given.imag, tolerance
+        )
+    if kind in (list, tuple):
+        return len(expected) == len(given) and all(
+            same(one, other, tolerance) for one, other in zip(expected, given, strict=True)
+        )
+    if kind is dict:
+        return _same_dicts(expected, given, tolerance)
+    if kind in (set, frozenset):
+        return len(expected) == len(given) and _typed(expected) == _typed(given)
+    return bool(expected == given)
+
+
+def _close(one: float, other: float, tolerance: float) -> bool:
+    if math.isnan(one) or math.isnan(other):
+        return math.isnan(one) and math.isnan(other)
+    return one == other or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+
+
+def _same_dicts(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float) -> bool:
+    if len(expected) != len(given):
+        return False
+    others = {_key(key): value for key, value in given.items()}
+    return all(
+        _key(key) in others and same(value, others[_key(key)], tolerance)
+        for key, value in expected.items()
+    )
+
+
+def _typed(values: set[Any] | frozenset[Any]) -> set[Any]:
+    return {_key(value) for value in values}
+
+
+def _key(value: Any) -> Any:
+    """Return a key that equals only keys of the same types throughout; all NaNs are equal."""
+    if isinstance(value, tuple):
+        return (tuple, tuple(_key(item) for item in value))
+    if isinstance(value, frozenset):
+        return (frozenset, frozenset(_key(item) for item in value))
+    if isinstance(value, float) and math.isnan(value):
+        return (float, "nan")
+    return (type(value), value)

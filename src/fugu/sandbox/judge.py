@@ -1,7 +1,7 @@
-"""The judge: has checks and checkers run in a process of their own, and holds it to limits.
+"""The judge: runs checks and checkers in a process of their own, and enforces its limits.
 
-A check that an answer keeps busy is ended from outside, whatever it holds, and the verdict is the
-program's: nobody else waits for it.
+A check that an answer keeps busy is ended from outside, and the verdict is the program's: nobody
+else waits for it.
 """
 
 from __future__ import annotations
@@ -10,32 +10,30 @@ import contextlib
 import os
 import pickle
 import select
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.sandbox.execution import Call, Limits, Outcome, SandboxError
 from fugu.sandbox.guest.codec import decode
-from fugu.sandbox.guest.supervisor import cpu_seconds
-from fugu.sandbox.messages import Inbox, pack
+from fugu.sandbox.guest.serve import cpu_seconds
+from fugu.sandbox.messages import Inbox, pack, start
 from fugu.sandbox.session import OpenProgram, SessionOver
 
 if TYPE_CHECKING:
     from fugu.sandbox.grading import Task
 
-_LOADING = Limits(cpu_seconds=60.0, wall_seconds=120.0)  # of what a task's source imports
-_TICK = 0.005  # seconds between looks at a clock that is about to run out
+_LOADING = Limits(cpu_seconds=60.0, wall_seconds=120.0)  # for the imports of a task's source
+_TICK = 0.005  # seconds between checks of a limit that is almost used up
 Plan = tuple[bytes, ...]
 
 
 class JudgeError(Exception):
-    """A check that took more than it may, or ended its process."""
+    """A check exceeded its limits, or ended its process."""
 
 
 class Judge(Closing):
@@ -47,7 +45,7 @@ class Judge(Closing):
         self._plans: dict[bytes, Plan | None] = {}
 
     def plan(self, task: Task) -> Plan | None:
-        """The calls that the task's check makes whatever is answered, packed; None if they vary."""
+        """Return the calls that a check makes whatever is answered, packed; None if they vary."""
         if task.key not in self._plans:
             try:
                 self._plans[task.key] = self._ask("plan", task)[1]
@@ -56,9 +54,9 @@ class Judge(Closing):
         return self._plans[task.key]
 
     def replay(self, task: Task, plan: Plan, outcomes: Sequence[Outcome]) -> tuple[str, int] | None:
-        """Run a check on answers to all its calls: why it fails, and how many answers it used.
+        """Run a check on answers to all its calls; return why it fails, and how many it used.
 
-        None if it makes other calls than were planned, which it then never is again.
+        None if it makes other calls than were planned; from then on there is no plan.
         """
         reply = self._ask("replay", task, plan, tuple(outcomes))
         if reply[0] == "diverged":
@@ -67,11 +65,11 @@ class Judge(Closing):
         return reply[1], reply[2]
 
     def check(self, task: Task, program: OpenProgram) -> str:
-        """Run a check in conversation with a program: why it fails; empty if it holds."""
+        """Run a check that calls a program; return why it fails, empty if it holds."""
         return str(self._ask("check", task, program=program)[1])
 
     def compare(self, task: Task, answers: list[tuple[int, Any]]) -> tuple[list[bool], str]:
-        """Which answers, by the number of their case, the checker takes; and what it raised."""
+        """Return which answers, by case number, the checker accepts, and what it raised."""
         _, right, failure = self._ask("compare", task, answers)
         return right, failure
 
@@ -147,29 +145,17 @@ class Judge(Closing):
         poller.register(self._connection, event)
         began = time.monotonic()
         while not poller.poll(1000 * meter.pause()):
-            meter.look(time.monotonic() - began)
+            meter.check(time.monotonic() - began)
         meter.wall -= time.monotonic() - began
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        root = str(Path(__file__).parents[2])
-        begin = f"import sys; sys.path.insert(0, {root!r}); import fugu.sandbox.judging as j"
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", f"{begin}; j.main()", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        self._connection, self._inbox, self._known = ours, Inbox(), set()
+        self._process, self._connection = start("fugu.sandbox.judging", subprocess.DEVNULL)
+        self._inbox, self._known = Inbox(), set()
         self._send((sys.path,), _Meter(self._process.pid, _LOADING))
 
 
 class _Meter:
-    """What a process may still take of its processor time and of our time."""
+    """Measures how much of its limits a process has left."""
 
     def __init__(self, pid: int, limits: Limits) -> None:
         self._pid, self._limits = pid, limits
@@ -178,11 +164,11 @@ class _Meter:
         self.wall = limits.wall_seconds
 
     def pause(self) -> float:
-        """Seconds until the next look."""
+        """Return the seconds until the next check."""
         return max(_TICK, min(self._cpu_left / (os.cpu_count() or 1), self.wall))
 
-    def look(self, waited: float) -> None:
-        """Raise JudgeError if it has taken too much."""
+    def check(self, waited: float) -> None:
+        """Raise JudgeError if it has exceeded a limit."""
         if waited > self.wall:
             raise JudgeError(f"its check takes more than {self._limits.wall_seconds:g} s")
         self._cpu_left = self._limits.cpu_seconds - (cpu_seconds(self._pid) - self._began)
@@ -192,7 +178,7 @@ class _Meter:
 
 
 def as_calls(plan: Plan) -> list[Call]:
-    """The calls of a plan."""
+    """Return the calls of a plan."""
     return [Call(tuple(args), kwargs) for args, kwargs in map(decode, plan)]
 
 

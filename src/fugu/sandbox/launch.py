@@ -1,4 +1,4 @@
-"""How the guest program is started: by itself, or inside bubblewrap, gVisor or a container."""
+"""Commands that start the guest: by itself, or inside bubblewrap, gVisor or a container."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fugu.sandbox.execution import SandboxError
 GUEST = Path(__file__).parent / "guest"
 _FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
 _BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from guest.serve import main; main()"
-ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # one program, one order of its sets; cleared at the start
-INSIDE = "/fugu"  # where the guest stands in a jail
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the same order of sets in each run; cleared at the start
+INSIDE = "/fugu"  # the guest's folder in a jail
 SCRATCH = "/scratch"
 _LOOP = "/fugu/supervise.so"
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache")
@@ -24,18 +24,18 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache")
 
 @functools.cache
 def python() -> str:
-    """The interpreter itself, not a virtual environment's link to it."""
+    """Return the interpreter itself, not a virtual environment's link to it."""
     given = getattr(sys, "_base_executable", "") or sys.executable
     return os.path.realpath(given)
 
 
 def bare(*arguments: str) -> list[str]:
-    """The command that starts the guest in this file system."""
+    """Return the command that starts the guest in this file system."""
     return _command(python(), str(GUEST.parent), arguments)
 
 
 def zygote(control: int, *, jailed: bool, scratch: int, library: Path | None) -> list[str]:
-    """The command that starts a zygote which takes orders from a descriptor."""
+    """Return the command that starts a zygote, which reads orders from a descriptor."""
     arguments = ("serve", str(control), SCRATCH if scratch else "")
     if jailed:
         inside = _LOOP if library else ""
@@ -45,7 +45,7 @@ def zygote(control: int, *, jailed: bool, scratch: int, library: Path | None) ->
 
 @functools.cache
 def find_loop() -> Path | None:
-    """The compiled loop of a zygote; None where fugu was built without it."""
+    """Return the compiled loop of a zygote; None where fugu was built without it."""
     spec = importlib.util.find_spec("fugu._native")
     folders = [Path(__file__).parent]
     if spec is not None and spec.origin is not None:
@@ -55,13 +55,8 @@ def find_loop() -> Path | None:
 
 
 def bubblewrap(*arguments: str, scratch: int = 0, library: Path | None = None) -> list[str]:
-    """The command that starts the guest in namespaces of its own, with little to see."""
-    binary = shutil.which("bwrap")
-    if binary is None:
-        raise SandboxError(
-            "bubblewrap: given no command bwrap; allowed: one on the PATH. "
-            "Install the system's package bubblewrap, or choose the backend zygote."
-        )
+    """Return the command that starts the guest in namespaces of its own, with few files."""
+    binary = _find("bubblewrap", "bwrap", "Install the system's package bubblewrap")
     command = [binary, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     command += ["--hostname", "sandbox", "--dev-bind", "/dev/null", "/dev/null"]
     for path in _SYSTEM:
@@ -82,26 +77,16 @@ def bubblewrap(*arguments: str, scratch: int = 0, library: Path | None = None) -
 
 
 def gvisor(root: Path, *arguments: str) -> list[str]:
-    """The command that starts the guest on gVisor's kernel, with the file system `root`."""
-    binary = shutil.which("runsc")
-    if binary is None:
-        raise SandboxError(
-            "gvisor: given no command runsc; allowed: one on the PATH. "
-            "Install gVisor, or choose the backend zygote."
-        )
+    """Return the command that starts the guest on gVisor's kernel, with the file system `root`."""
+    binary = _find("gvisor", "runsc", "Install gVisor")
     options = ["--rootless", "--network=none", "--platform=ptrace", "--ignore-cgroups"]
     inside = _command(python(), INSIDE, arguments)
     return [binary, *options, "do", f"--root={root}", "--cwd=/", *inside]
 
 
 def docker(image: str, memory: int, *arguments: str) -> list[str]:
-    """The command that starts the guest in a container of `image`, which must be there."""
-    binary = shutil.which("docker")
-    if binary is None:
-        raise SandboxError(
-            "docker: given no command docker; allowed: one on the PATH with an engine behind it. "
-            "Install Docker, or choose the backend zygote."
-        )
+    """Return the command that starts the guest in a container of `image`, which must be there."""
+    binary = _find("docker", "docker", "Install Docker and start its engine")
     options = ["--rm", "--interactive", "--pull=never", "--network=none", "--read-only"]
     options += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--pids-limit=64"]
     options += [f"--memory={memory + (256 << 20)}", "--user=65534:65534"]
@@ -111,7 +96,7 @@ def docker(image: str, memory: int, *arguments: str) -> list[str]:
 
 
 def small_root(folder: Path) -> Path:
-    """A file system with the interpreter, its library, what they link to, and the guest."""
+    """Return a file system with the interpreter, its library, what they link to, and the guest."""
     library = Path(os.__file__).parent
     unwanted = shutil.ignore_patterns(
         "site-packages", "dist-packages", "test", "idlelib", "ensurepip", "__pycache__", "config-*"
@@ -127,7 +112,7 @@ def small_root(folder: Path) -> Path:
 
 
 def engine_answers() -> bool:
-    """Whether there is a Docker engine behind the command."""
+    """Return whether a Docker engine answers the command."""
     binary = shutil.which("docker")
     if binary is None:
         return False
@@ -143,6 +128,17 @@ def engine_answers() -> bool:
     return done.returncode == 0
 
 
+def _find(backend: str, command: str, advice: str) -> str:
+    """Return the path of a command; SandboxError if there is none."""
+    binary = shutil.which(command)
+    if binary is None:
+        raise SandboxError(
+            f"{backend}: given no command {command}; allowed: one on the PATH. "
+            f"{advice}, or choose the backend zygote."
+        )
+    return binary
+
+
 def _command(interpreter: str, root: str, arguments: tuple[str, ...]) -> list[str]:
     return [interpreter, *_FLAGS, "-c", _BEGIN, root, *arguments]
 
@@ -152,7 +148,7 @@ def _within(folder: Path, path: Path) -> Path:
 
 
 def _linked(*binaries: Path) -> set[Path]:
-    """The shared libraries that binaries load, by the paths they are asked for."""
+    """Return the shared libraries that binaries load, by the paths at which they are looked up."""
     done = subprocess.run(
         ["ldd", *map(str, binaries)], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,29 +1,53 @@
-"""Messages between a pool and its broker, which trust each other."""
+"""Messages between trusted processes: a pool and its broker, a judge and its process."""
 
 from __future__ import annotations
 
 import pickle
 import socket
 import struct
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 _HEADER = struct.Struct("<I")
 
 
+def start(module: str, stderr: int | None = None) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a process that calls `main` of a module, and return it and a socket to it.
+
+    The module gets its end of the socket as a descriptor on the command line. Ours never blocks.
+    """
+    ours, theirs = socket.socketpair()
+    root = str(Path(__file__).parents[2])
+    begin = f"import sys; sys.path.insert(0, {root!r}); import {module} as module; module.main()"
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", begin, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    ours.setblocking(False)
+    return process, ours
+
+
 def pack(message: tuple[Any, ...]) -> bytes:
-    """A message as it goes over the wire."""
+    """Return a message as it is sent."""
     body = pickle.dumps(message, protocol=5)
     return _HEADER.pack(len(body)) + body
 
 
 class Inbox:
-    """Messages out of the pieces in which they arrive."""
+    """Puts messages together from the pieces in which they arrive."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
 
     def feed(self, piece: bytes) -> list[tuple[Any, ...]]:
-        """The messages that this piece completes."""
+        """Return the messages that this piece completes."""
         self._pending += piece
         found, start = [], 0
         while start + _HEADER.size <= len(self._pending):
@@ -38,7 +62,7 @@ class Inbox:
 
 
 def receive_one(connection: socket.socket) -> tuple[Any, ...]:
-    """The first message; waits. EOFError at the end of the stream."""
+    """Wait for the first message; EOFError at the end of the stream."""
     header = _exactly(connection, _HEADER.size)
     body = _exactly(connection, _HEADER.unpack(header)[0])
     message: tuple[Any, ...] = pickle.loads(body)

@@ -1,17 +1,15 @@
-"""A pool of executors behind a broker: jobs are submitted, results are asked for, nothing waits."""
+"""A pool of executors behind a broker: it takes jobs and returns results without waiting."""
 
 from __future__ import annotations
 
 import os
 import select
-import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from fugu.core.closing import Closing
@@ -21,17 +19,17 @@ from fugu.sandbox.backends import BACKENDS, Backend
 from fugu.sandbox.execution import Execution, Inputs, Limits, Program, SandboxError
 from fugu.sandbox.executor import DEFAULT_LIMITS
 from fugu.sandbox.grading import Grade, GradeCache, Task, key_of
-from fugu.sandbox.messages import Inbox, pack
+from fugu.sandbox.messages import Inbox, pack, start
 
-_START = 60.0  # seconds until the first executor must stand ready
-_SILENCE = 120.0  # seconds without a word, beyond the time of any job, until a broker is given up
+_START = 60.0  # seconds until the first executor must be ready
+_SILENCE = 120.0  # seconds without a message, beyond the time of any job, until a broker is ended
 _MOST_DEATHS = 5  # of brokers without a single result between them
-_GLANCE = 0.0002  # seconds for which it is known what has come: a thousand may ask one by one
+_POLL = 0.0002  # seconds between reads of the socket: a thousand may ask one by one
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A job that is done."""
+    """A finished job."""
 
     ticket: int
     result: Any
@@ -42,21 +40,22 @@ class Finished:
     ended: float = 0.0
     """By the system's monotonic clock."""
     submitted: float = 0.0
-    """When it was handed in, by the same clock; of equal jobs, the first."""
+    """When it was submitted, by the same clock; of equal jobs, the first."""
 
 
 @dataclass
 class _Waiting:
     message: bytes
     tickets: list[int]
-    key: bytes | None
     seconds: float
+    key: bytes | None = None  # of the program and its task, if it is graded
+    task: Task | None = None
     deaths: int = 0
     since: float = field(default_factory=time.monotonic)
 
 
 class ExecutorPool(Closing):
-    """Many programs at once: one executor a core, whichever is free takes the next job.
+    """Runs many programs at once, each on the next free executor, by default one per core.
 
     Args:
         backend: zygote, bubblewrap, monty, gvisor, docker or unsafe.
@@ -64,11 +63,10 @@ class ExecutorPool(Closing):
         cache: Bytes of grades to remember, by program and task; 0 for none.
         **options: Of the backend, as for `make_executor`.
 
-    The calls never wait, but for `wait` with its timeout, and may be mixed freely. One process and
-    one thread own a pool.
+    `submit`, `poll` and `result` never wait. One process and one thread own a pool.
 
     Attributes:
-        journal: Set to a list, it gets every job that was run, with its times.
+        journal: A list to which every job that was run is appended, with its times.
     """
 
     journal: list[Finished] | None = None
@@ -91,15 +89,12 @@ class ExecutorPool(Closing):
         self.respawns = 0
         self._options = options
         self._cache = GradeCache(cache)
-        self._tasks: dict[bytes, Task] = {}
-        self._told: set[bytes] = set()
         self._waiting: dict[int, _Waiting] = {}  # by the ticket that was sent
         self._sent: dict[bytes, int] = {}  # by program and task: the ticket that was sent
         self._finished: dict[int, Finished] = {}
-        self._failures: dict[int, str] = {}
         self._next_ticket = 0
         self._deaths = 0
-        self._glanced = 0.0
+        self._polled = 0.0
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self._start()
@@ -107,7 +102,7 @@ class ExecutorPool(Closing):
 
     @property
     def pending(self) -> int:
-        """Jobs that have no result yet."""
+        """Number of jobs that have no result yet."""
         return sum(len(waiting.tickets) for waiting in self._waiting.values())
 
     @property
@@ -118,11 +113,11 @@ class ExecutorPool(Closing):
 
     @property
     def cache_hits(self) -> int:
-        """Jobs whose grade was known."""
+        """Number of jobs whose grade was in the cache."""
         return self._cache.hits
 
     def submit(self, source: str, task: Task) -> int:
-        """Have a program graded; the ticket to ask with."""
+        """Submit a program to be graded, and return its ticket."""
         ticket = self._ticket()
         key = key_of(source, task)
         known = self._cache.get(key)
@@ -131,51 +126,50 @@ class ExecutorPool(Closing):
         elif key in self._sent:  # it is being graded
             self._waiting[self._sent[key]].tickets.append(ticket)
         else:
-            self._tell_task(task)
-            message = pack(("grade", ticket, task.key, source, task.limits.wall_seconds))
+            seconds = task.limits.wall_seconds
+            message = pack(("grade", ticket, task.key, source, seconds))
+            self._post(ticket, _Waiting(message, [ticket], seconds, key, task))
             self._sent[key] = ticket
-            self._post(ticket, _Waiting(message, [ticket], key, task.limits.wall_seconds))
         return ticket
 
     def submit_run(
         self, program: Program | str, inputs: Inputs = (), limits: Limits = DEFAULT_LIMITS
     ) -> int:
-        """Have a program run, ungraded; the ticket to ask with."""
+        """Submit a program to be run without a grade, and return its ticket."""
         ticket = self._ticket()
         message = pack(("run", ticket, Program.of(program), inputs, limits))
-        self._post(ticket, _Waiting(message, [ticket], None, limits.wall_seconds))
+        self._post(ticket, _Waiting(message, [ticket], limits.wall_seconds))
         return ticket
 
     def poll(self) -> list[Finished]:
-        """The jobs that have finished since they were last asked for; never waits."""
+        """Return the jobs that have finished since the last call; never waits."""
         self._pump(0.0)
-        for ticket in list(self._failures):
-            self._finished.pop(ticket, None)
-            self._raise_failure(ticket)
+        for ticket, finished in list(self._finished.items()):
+            if isinstance(finished.result, SandboxError):
+                del self._finished[ticket]
+                raise finished.result
         found, self._finished = list(self._finished.values()), {}
         return found
 
     def result(self, ticket: int) -> Any:
-        """The result of one job, once; None if there is none yet. Never waits."""
-        if ticket not in self._finished and time.monotonic() - self._glanced > _GLANCE:
+        """Return the result of one job, once; None if there is none yet. Never waits."""
+        if ticket not in self._finished and time.monotonic() - self._polled > _POLL:
             self._pump(0.0)
-            self._glanced = time.monotonic()
+            self._polled = time.monotonic()
         finished = self._finished.pop(ticket, None)
-        if finished is None:
-            return None
-        self._raise_failure(ticket)
-        return finished.result
+        if finished is not None and isinstance(finished.result, SandboxError):
+            raise finished.result
+        return None if finished is None else finished.result
 
     def forget(self, ticket: int) -> None:
-        """Let go of a job whose result nobody will ask for."""
+        """Forget a job whose result nobody will ask for."""
         self._finished.pop(ticket, None)
-        self._failures.pop(ticket, None)
         for waiting in self._waiting.values():
             if ticket in waiting.tickets:
                 waiting.tickets.remove(ticket)
 
     def wait(self, timeout: float) -> list[Finished]:
-        """The jobs that have finished, at least one of them unless `timeout` seconds pass first."""
+        """Return the finished jobs, at least one unless `timeout` seconds pass first."""
         deadline = time.monotonic() + timeout
         while not self._finished and self._waiting:
             left = deadline - time.monotonic()
@@ -185,7 +179,7 @@ class ExecutorPool(Closing):
         return self.poll()
 
     def grade(self, jobs: Iterable[tuple[str, Task]]) -> list[Grade]:
-        """Grade many programs and wait for all; in their order."""
+        """Grade many programs, wait for all, and return their grades in order."""
         tickets = [self.submit(source, task) for source, task in jobs]
         return [self._await(ticket) for ticket in tickets]
 
@@ -196,7 +190,7 @@ class ExecutorPool(Closing):
         return self._await(self.submit_run(program, inputs, limits))  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the broker, its executors and whatever they run."""
+        """End the broker, its executors and all that they run."""
         self._waiting.clear()
         process, self._process = self._process, None
         if process is not None and os.getpid() == self._owner:
@@ -221,21 +215,24 @@ class ExecutorPool(Closing):
             self._pump(1.0)
         return found
 
-    def _tell_task(self, task: Task) -> None:
-        if task.key not in self._told:
-            import cloudpickle  # the rest of the package needs the standard library alone
+    def _queue(self, waiting: _Waiting) -> None:
+        """Queue a job, after its task if the broker does not have it."""
+        task = waiting.task
+        if task is not None and task.key not in self._sent_tasks:
+            import cloudpickle  # the rest of the package needs only the standard library
 
-            self._told.add(task.key)
-            self._tasks[task.key] = task
-            self._outgoing.append(memoryview(pack(("task", task.key, cloudpickle.dumps(task)))))
+            message = pack(("task", task.key, cloudpickle.dumps(task)))
+            self._outgoing.append(memoryview(message))
+            self._sent_tasks.add(task.key)
+        self._outgoing.append(memoryview(waiting.message))
 
     def _post(self, ticket: int, waiting: _Waiting) -> None:
+        self._queue(waiting)
         self._waiting[ticket] = waiting
-        self._outgoing.append(memoryview(waiting.message))
         self._send()
 
     def _pump(self, timeout: float) -> None:
-        """Send what is to be sent, take what has come, for at most `timeout` seconds."""
+        """Send and receive messages, for at most `timeout` seconds."""
         if self._process is None:
             return
         self._send()
@@ -255,7 +252,7 @@ class ExecutorPool(Closing):
             return
         except OSError:
             pass
-        self._mourn()
+        self._replace_broker()
 
     def _send(self) -> None:
         while self._outgoing:
@@ -263,7 +260,7 @@ class ExecutorPool(Closing):
                 sent = self._connection.send(self._outgoing[0])
             except BlockingIOError:
                 return
-            except OSError:  # it has died, which receiving will notice
+            except OSError:  # it has died; the next read notices that
                 return
             if sent < len(self._outgoing[0]):
                 self._outgoing[0] = self._outgoing[0][sent:]
@@ -281,57 +278,34 @@ class ExecutorPool(Closing):
             kind, ticket, result, worker, began, ended = message
             self._deaths = 0
             if kind == "failed":
-                self._finish(ticket, lambda one: Finished(one, None), failure=result)
-            else:
-                job = self._waiting.get(ticket)
-                since = began if job is None else job.since
-                done = Finished(ticket, result, worker, began, ended, since)
-                if self.journal is not None:
-                    self.journal.append(done)
-                self._finish(ticket, lambda one: replace(done, ticket=one))
+                result = SandboxError(f"a task's own checker or check failed: {result}")
+            waiting = self._waiting.get(ticket)
+            since = began if waiting is None else waiting.since
+            finished = Finished(ticket, result, worker, began, ended, since)
+            if self.journal is not None and kind != "failed":
+                self.journal.append(finished)
+            self._finish(finished)
 
-    def _finish(self, ticket: int, finished: Callable[[int], Finished], failure: str = "") -> None:
-        waiting = self._waiting.pop(ticket, None)
+    def _finish(self, finished: Finished) -> None:
+        waiting = self._waiting.pop(finished.ticket, None)
         if waiting is None:  # it was given up
             return
         if waiting.key is not None:
             del self._sent[waiting.key]
-            result = finished(ticket).result
-            if isinstance(result, Grade):
-                self._cache.put(waiting.key, result)
-        for one in waiting.tickets:
-            self._finished[one] = finished(one)
-            if failure:
-                self._failures[one] = failure
+            if isinstance(finished.result, Grade):
+                self._cache.put(waiting.key, finished.result)
+        for ticket in waiting.tickets:
+            self._finished[ticket] = replace(finished, ticket=ticket)
 
-    def _raise_failure(self, ticket: int) -> None:
-        failure = self._failures.pop(ticket, "")
-        if failure:
-            raise SandboxError(f"a task's own checker or check failed: {failure}")
-
-    # ---------------------------------------------------------------- life and death
+    # ---------------------------------------------------------------- the broker
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        root = str(Path(__file__).parents[2])
-        begin = (
-            f"import sys; sys.path.insert(0, {root!r}); import fugu.sandbox.broker as b; b.main()"
-        )
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", begin, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        self._connection = ours
+        self._process, self._connection = start("fugu.sandbox.broker")
         self._inbox = Inbox()
         self._outgoing: deque[memoryview] = deque()
         self._heard = time.monotonic()
         self._broken = ""
-        self._told = set()
+        self._sent_tasks: set[bytes] = set()
         settings = {
             "path": sys.path,
             "workers": self.workers,
@@ -345,17 +319,17 @@ class ExecutorPool(Closing):
         while not self.facts and not self._broken and time.monotonic() < deadline:
             self._pump(0.5)
         if not self.facts:
-            why = self._broken or f"no executor stands ready after {_START:g} s"
+            why = self._broken or f"no executor is ready after {_START:g} s"
             self.close()
             raise SandboxError(why)
 
     def _watch_silence(self) -> None:
         longest = max((waiting.seconds for waiting in self._waiting.values()), default=0.0)
         if self._waiting and time.monotonic() - self._heard > 8 * longest + _SILENCE:
-            self._mourn()
+            self._replace_broker()
 
-    def _mourn(self) -> None:
-        """The broker is gone: start another, and give it what was left."""
+    def _replace_broker(self) -> None:
+        """Start another broker after one has died, and give it the jobs that are left."""
         process, self._process = self._process, None
         assert process is not None
         self._connection.close()
@@ -366,7 +340,7 @@ class ExecutorPool(Closing):
             raise SandboxError(
                 self._broken
                 or f"the broker of a pool died {self._deaths} times in a row; "
-                "see what it wrote to standard error"
+                "its standard error says why"
             )
         self.respawns += 1
         self._start()
@@ -374,22 +348,16 @@ class ExecutorPool(Closing):
         for ticket, waiting in left:
             waiting.deaths += 1
             if waiting.deaths > 2 and len(left) <= self.workers:
-                self._give_up(ticket, "the broker dies of it")
+                self._give_up(ticket, "it ends the broker")
         for waiting in self._waiting.values():
-            if waiting.key is not None:
-                self._tell_task(self._task_of(waiting))
-            self._outgoing.append(memoryview(waiting.message))
+            self._queue(waiting)
 
     def _give_up(self, ticket: int, why: str) -> None:
         nothing = Execution("refused", message=why)
         waiting = self._waiting.get(ticket)
         graded = waiting is not None and waiting.key is not None
         result = Grade("refused", (False,), why, nothing) if graded else nothing
-        self._finish(ticket, lambda one: Finished(one, result))
-
-    def _task_of(self, waiting: _Waiting) -> Task:
-        (message,) = Inbox().feed(waiting.message)
-        return self._tasks[message[2]]
+        self._finish(Finished(ticket, result))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

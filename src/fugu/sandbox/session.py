@@ -1,12 +1,14 @@
-"""One program in a guest: calls in, answers out, a verdict at the end.
+"""Sessions: one program in a guest, its calls, its answers and its verdict.
 
-Nothing that a program sends is believed: messages that are none of ours end it, and what they claim
-is only ever an answer to compare.
+Nothing that a program sends is trusted: other messages than ours end it, and their contents are
+only ever answers to compare.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -24,11 +26,10 @@ from fugu.sandbox.execution import (
     Verdict,
     as_calls,
     as_texts,
+    clean,
 )
 from fugu.sandbox.guest.codec import CodecError, TooLongError, decode
-from fugu.sandbox.guest.frames import pack
-from fugu.sandbox.line import Line
-from fugu.sandbox.texts import clean
+from fugu.sandbox.guest.frames import HEADER, framed, pack
 
 GRACE = 5.0  # seconds that a guest may be late
 _ENVELOPE = 256  # bytes of a message around its answer
@@ -36,19 +37,87 @@ _MOST_KIND, _MOST_TEXT = 100, 2000  # characters of an error
 _END = pack(("end",))
 
 
+class Line:
+    """The trusted end of a stream to a guest; it owns its descriptors.
+
+    No wait outlasts its deadline, and no message exceeds its bound.
+    """
+
+    def __init__(self, inlet: int, outlet: int) -> None:
+        self._inlet, self._outlet = inlet, outlet
+        self._pending = bytearray()
+        for descriptor in {inlet, outlet}:
+            os.set_blocking(descriptor, False)
+
+    def send(self, payload: bytes, deadline: float) -> None:
+        """Send a message; EOFError once nobody reads, TimeoutError past the deadline."""
+        rest = memoryview(framed(payload))
+        while rest:
+            try:
+                rest = rest[os.write(self._outlet, rest) :]
+            except BlockingIOError:
+                _await(self._outlet, select.POLLOUT, deadline)
+            except OSError:
+                raise EOFError from None
+
+    def receive(self, most: int, deadline: float) -> bytes:
+        """Return the next message; EOFError at the end, TooLongError beyond `most` bytes."""
+        while (payload := self._take(most)) is None:
+            try:
+                piece = os.read(self._inlet, 1 << 16)
+            except BlockingIOError:
+                _await(self._inlet, select.POLLIN, deadline)
+                continue
+            except OSError:
+                piece = b""
+            if not piece:
+                raise EOFError
+            self._pending += piece
+        return payload
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in {self._inlet, self._outlet}:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._inlet = self._outlet = -1
+
+    def _take(self, most: int) -> bytes | None:
+        if len(self._pending) < HEADER.size:
+            return None
+        size: int = HEADER.unpack_from(self._pending)[0]
+        if size > most:
+            raise TooLongError(f"a message of {size} bytes, where {most} are allowed")
+        end = HEADER.size + size
+        if len(self._pending) < end:
+            return None
+        payload = bytes(self._pending[HEADER.size : end])
+        del self._pending[:end]
+        return payload
+
+
+def _await(descriptor: int, event: int, deadline: float) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    poller = select.poll()
+    poller.register(descriptor, event)
+    poller.poll(1000 * left)
+
+
 class Guest(Protocol):
-    """A process that runs one program for us."""
+    """A process that runs one program."""
 
     settle: float
     """Seconds from a program's end to its report."""
 
     @property
     def line(self) -> Line:
-        """What it talks through."""
+        """The stream to the program."""
         raise NotImplementedError("line -> Line")
 
     def report(self, patience: float) -> Mapping[str, Any] | None:
-        """How the program ended; None if it has not after `patience` seconds."""
+        """Return how the program ended; None if it has not after `patience` seconds."""
         raise NotImplementedError("report(patience) -> Mapping | None")
 
     def stop(self) -> None:
@@ -56,24 +125,22 @@ class Guest(Protocol):
         raise NotImplementedError("stop()")
 
     def abandon(self) -> None:
-        """Let go of a guest that does not answer, and of all it runs."""
+        """Kill a guest that does not answer, and all that it runs."""
         raise NotImplementedError("abandon()")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a guest is asked to run, ready to be sent."""
+    """A program and its inputs, ready to be sent to a guest."""
 
     payload: bytes
-    answers: int
-    """How many it should give without further calls."""
+    answers: int  # that it should give without further calls
     interactive: bool
-    longest: int
-    """Bytes of the longest standard input."""
+    longest: int  # bytes of the longest standard input
 
     @classmethod
     def of(cls, program: Program, inputs: Inputs, limits: Limits, *, interactive: bool) -> Request:
-        """A program and its inputs; UsageError if they cannot cross into a sandbox."""
+        """Return a request; UsageError if the inputs cannot be encoded."""
         calls = as_calls(inputs) if program.entry else []
         texts = [] if program.entry else as_texts(inputs)
         request = {
@@ -92,52 +159,46 @@ class OpenProgram(Protocol):
     """A program that waits for calls."""
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
-        """Call the function; SessionOver once the program is over."""
+        """Call the function; SessionOver once the program has ended."""
         raise NotImplementedError("call(args, kwargs) -> Outcome")
 
     def close(self) -> Execution:
-        """End the program and say what came of it."""
+        """End the program and return its result."""
         raise NotImplementedError("close() -> Execution")
 
 
 class SessionOver(BaseException):
-    """The program is over and takes no more calls."""
+    """The program has ended and takes no more calls."""
 
 
 class Session(Closing):
     """A program that is called while it lives. Use it in a `with`, then ask for `execution`."""
 
     def __init__(
-        self,
-        guest: Guest,
-        request: Request,
-        limits: Limits,
-        *,
-        start_seconds: float = 0.0,
+        self, guest: Guest, request: Request, limits: Limits, *, start_seconds: float = 0.0
     ) -> None:
         self._guest, self._limits, self._interactive = guest, limits, request.interactive
         self._deadline = time.monotonic() + start_seconds + limits.wall_seconds + GRACE
         self._outputs: list[Outcome] = []
         self._fault: tuple[Verdict, str] | None = None
-        self._over = False
-        self._clean = False
-        self._leaving = True
+        self._over = self._clean = False
+        self._leaving = True  # whether the program ends without being killed
         self._execution: Execution | None = None
         self._expected = request.answers
-        self._begin(request.payload)
+        self._load(request.payload)
 
     @property
     def execution(self) -> Execution:
-        """What came of the program; ends it if need be."""
+        """The result of the program, which is ended if it still runs."""
         return self.close()
 
     def answers(self) -> None:
-        """Wait for the answers to the inputs that it was begun with."""
+        """Wait for the answers to the inputs of the request."""
         while not self._over and len(self._outputs) < self._expected:
             self._answer()
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
-        """Call the function; SessionOver once the program is over."""
+        """Call the function; SessionOver once the program has ended."""
         if self._over or self._execution is not None:
             raise SessionOver
         payload = _encoded(("call", list(args), dict(kwargs or {})))
@@ -149,7 +210,7 @@ class Session(Closing):
         return self._outputs[-1]
 
     def close(self) -> Execution:
-        """End the program and say what came of it."""
+        """End the program and return its result."""
         if self._execution is not None:
             return self._execution
         if self._interactive and not self._over:
@@ -167,14 +228,15 @@ class Session(Closing):
         self._execution = self._judge(report)
         return self._execution
 
-    def _begin(self, payload: bytes) -> None:
+    def _load(self, payload: bytes) -> None:
         self._send(payload)
         message = self._next()
         if message is not None:
             if message[0] == "syntax":
                 self._end("syntax", message[1], leaving=True)
             elif message[0] == "failed":
-                self._fail(message)
+                verdict: Verdict = "memory" if message[1] == "MemoryError" else "error"
+                self._end(verdict, f"{message[1]}: {message[2]}", leaving=True)
             elif message[0] == "memory":
                 self._end("memory", "it takes more memory than allowed", leaving=True)
             elif message != ("loaded",):
@@ -191,7 +253,7 @@ class Session(Closing):
             self._end("timeout", "it does not take its inputs")
 
     def _answer(self, *, only_end: bool = False) -> None:
-        """Take the next message as an answer, or as the end."""
+        """Read the next message, which is an answer or the end."""
         message = self._next()
         if message is None:
             return
@@ -217,31 +279,23 @@ class Session(Closing):
             return None
         try:
             payload = self._guest.line.receive(self._limits.result + _ENVELOPE, self._deadline)
-            message = decode(payload)
+            message: tuple[Any, ...] = decode(payload)
         except EOFError:
             self._over = True
-            return None
         except TimeoutError:
             self._end("timeout", f"no answer within {self._limits.wall_seconds:g} s")
-            return None
         except TooLongError as error:
             self._end("output", f"it answers with {error}")
-            return None
         except CodecError:
             self._breach()
-            return None
-        if not _is_message(message):
+        else:
+            if _is_message(message):
+                return message
             self._breach()
-            return None
-        return message  # type: ignore[no-any-return]
-
-    def _fail(self, message: tuple[Any, ...]) -> None:
-        _, kind, text = message
-        verdict: Verdict = "memory" if kind == "MemoryError" else "error"
-        self._end(verdict, f"{kind}: {text}", leaving=True)
+        return None
 
     def _breach(self) -> None:
-        self._end("error", "it wrote into its answers what is none")
+        self._end("error", "it wrote something other than answers into its answers")
 
     def _end(self, verdict: Verdict, message: str, *, leaving: bool = False) -> None:
         self._over, self._leaving = True, leaving
@@ -249,23 +303,17 @@ class Session(Closing):
 
     def _judge(self, report: Mapping[str, Any]) -> Execution:
         verdict, message = self._verdict(report)
-        out, err = report.get("out", b""), report.get("err", b"")
-        return Execution(
-            verdict,
-            tuple(self._outputs),
-            message,
-            cpu_seconds=report.get("cpu", 0.0),
-            peak_memory=report.get("memory", 0),
-            stdout=out.decode("utf-8", "replace"),
-            stderr=err.decode("utf-8", "replace"),
-        )
+        out, err = (report.get(name, b"").decode("utf-8", "replace") for name in ("out", "err"))
+        used = report.get("cpu", 0.0), report.get("memory", 0)
+        return Execution(verdict, tuple(self._outputs), message, *used, out, err)
 
     def _verdict(self, report: Mapping[str, Any]) -> tuple[Verdict, str]:
         limits, killed = self._limits, report.get("killed")
         if self._fault and self._fault[0] == "syntax":
             return self._fault
         if report.get("status") is None:
-            return _lost(report)
+            words = report.get("err", b"").decode("utf-8", "replace")[:200]
+            return "refused", f"its guest has died{': ' if words else ''}{words}"
         if killed == "wall":
             return "timeout", f"it runs for more than {limits.wall_seconds:g} s"
         if killed == "cpu" or report.get("cpu", 0.0) > limits.cpu_seconds:
@@ -305,14 +353,8 @@ def _is_message(given: object) -> bool:
     return _PARTS.get(given[0]) == len(given) and all(type(text) is str for text in texts)
 
 
-def _lost(report: Mapping[str, Any]) -> tuple[Verdict, str]:
-    """The verdict on a program of which nobody can say how it ended."""
-    words = report.get("err", b"").decode("utf-8", "replace")[:200]
-    return "refused", f"what was to run it is gone{': ' if words else ''}{words}"
-
-
 def _ended(report: Mapping[str, Any]) -> tuple[Verdict, str]:
-    """The verdict on a program that ended before it had given all its answers."""
+    """Return the verdict on a program that ended before it had given all its answers."""
     status = report["status"]
     if not os.WIFSIGNALED(status):
         return "error", "it ended without an answer"
@@ -321,10 +363,5 @@ def _ended(report: Mapping[str, Any]) -> tuple[Verdict, str]:
         return "timeout", "it takes too much processor time"
     if number == signal.SIGXFSZ:
         return "output", "it writes more than allowed"
-    return "error", f"it was ended by {signal_name(number)}"
-
-
-def signal_name(number: int) -> str:
-    """A signal as people write it."""
     known = {member.value: member.name for member in signal.Signals}
-    return known.get(number, f"signal {number}")
+    return "error", f"it was ended by {known.get(number, f'signal {number}')}"

@@ -1,4 +1,4 @@
-"""The default executor: a warm interpreter behind walls that forks a child for each program."""
+"""The default executor: an isolated, warm interpreter that forks a child for each program."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from typing import Any, ClassVar, Literal
 from fugu.core.errors import UsageError
 from fugu.sandbox import launch
 from fugu.sandbox.execution import Limits, SandboxError
-from fugu.sandbox.executor import Executor, pack_order
+from fugu.sandbox.executor import Executor, demand_isolation, pack_order
 from fugu.sandbox.guest.frames import framed, read_streams, unpack_report
-from fugu.sandbox.line import Line
-from fugu.sandbox.selftest import demand_walls
-from fugu.sandbox.session import Guest, Request
+from fugu.sandbox.session import Guest, Line, Request
 
 Jail = Literal["auto", "bubblewrap", "none"]
 _START = 30.0  # seconds
@@ -29,13 +27,13 @@ _REPORT = 1 << 10  # bytes
 
 
 class ZygoteExecutor(Executor):
-    """Forks a child for each program, behind Landlock, seccomp, limits and, if it can, bubblewrap.
+    """Forks a child for each program, isolated by Landlock, seccomp, limits and bubblewrap.
 
     Args:
-        jail: Whether the zygote itself stands in bubblewrap; `auto`: where it works.
+        jail: Whether the zygote itself runs in bubblewrap; `auto`: where that works.
         scratch: Bytes of a temporary folder that programs may write in; needs bubblewrap.
-        native: Whether the zygote's loop is the compiled one, where there is one.
-        missing_walls: Whether to run although the self-test finds a wall missing.
+        native: Whether to use the compiled loop of the zygote, where there is one.
+        missing_walls: Whether to run although the self-test finds the isolation incomplete.
     """
 
     name: ClassVar[str] = "zygote"
@@ -50,7 +48,7 @@ class ZygoteExecutor(Executor):
     ) -> None:
         if sys.platform != "linux":
             raise SandboxError(
-                f"the zygote: given {sys.platform}; allowed: Linux, whose kernel has the walls. "
+                f"the zygote: given {sys.platform}; allowed: Linux, which isolates processes. "
                 "Choose the backend docker, or monty."
             )
         self._scratch = scratch
@@ -58,41 +56,41 @@ class ZygoteExecutor(Executor):
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._busy = self._closed = False
-        self._streams: tuple[int, int] | None = None  # what the program that runs prints to
+        self._streams: tuple[int, int] | None = None  # of the program that runs
         self._output = 0  # bytes of each that are kept
         self.granted: dict[str, int] = {}
         self.restarts = 0
         self.jail = self._choose_jail(jail)
-        self.missing = demand_walls(self, missing_walls=missing_walls)
+        self.missing = demand_isolation(self, missing_walls=missing_walls)
 
     @property
     def pid(self) -> int:
-        """The process that stands between us and the programs."""
+        """The process that forks a child for each program."""
         assert self._process is not None
         return self._process.pid
 
     def facts(self) -> dict[str, Any]:
-        """How it runs programs, for people to read."""
+        """Return how it runs programs, for people to read."""
         granted = {**self.granted, "missing": list(self.missing)}
         return {"backend": self.name, "jail": self.jail, **granted}
 
     def close(self) -> None:
-        """End the zygote and whatever it runs."""
+        """End the zygote and all that it runs."""
         super().close()
         self._closed = True
         self._close()
 
     def _close(self) -> bytes:
-        """End the zygote; what it said last."""
+        """End the zygote; return what it wrote to standard error."""
         self._read_streams()
         if self._control is not None:
             self._control.close()
             self._control = None
         process, self._process = self._process, None
-        return b"" if process is None else end_process(process)
+        return b"" if process is None else _end_process(process)
 
     def _choose_jail(self, jail: Jail) -> str:
-        """Start the zygote, in a jail if one is to be had; which one."""
+        """Start the zygote, in a jail if possible; return which one."""
         if jail != "none" and shutil.which("bwrap"):
             try:
                 self._start("bubblewrap")
@@ -134,8 +132,8 @@ class ZygoteExecutor(Executor):
         raise SandboxError(f"the zygote does not start: {self._last_words()}")
 
     def _last_words(self) -> str:
-        said = self._close()
-        return said.decode("utf-8", "replace").strip()[-500:] or "it said nothing"
+        text = self._close().decode("utf-8", "replace")
+        return text.strip()[-500:] or "it wrote no reason"
 
     def _restart(self) -> None:
         self._close()
@@ -181,12 +179,12 @@ class ZygoteExecutor(Executor):
         raise SandboxError(f"the zygote dies as soon as it is started: {self._last_words()}")
 
     def _read_streams(self) -> dict[str, Any]:
-        """What the program has printed; nothing the second time."""
+        """Return what the program has printed; nothing the second time."""
         streams, self._streams = self._streams, None
         return {} if streams is None else read_streams(streams, self._output)
 
     def take_report(self, patience: float) -> Mapping[str, Any] | None:
-        """The report on the program that has run; None if it does not come in time."""
+        """Return the report on the program; None if it does not come in time."""
         if self._control is None:
             return {"killed": "lost"}
         try:
@@ -203,7 +201,7 @@ class ZygoteExecutor(Executor):
         return report
 
     def _message(self, patience: float) -> bytes | None:
-        """The next message; None if there is none in time, EOFError once there will be none."""
+        """Return the next message; None if there is none in time, EOFError at the end."""
         assert self._control is not None
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
@@ -240,7 +238,7 @@ class _ZygoteGuest:
         self._report: Mapping[str, Any] | None = None
 
     def report(self, patience: float) -> Mapping[str, Any] | None:
-        """How the program ended; None if it has not after `patience` seconds."""
+        """Return how the program ended; None if it has not after `patience` seconds."""
         if self._report is None:
             self._report = self._zygote.take_report(patience)
         return self._report
@@ -251,14 +249,14 @@ class _ZygoteGuest:
             self._zygote.stop_program()
 
     def abandon(self) -> None:
-        """Let go of a guest that does not answer."""
+        """Kill a guest that does not answer."""
         self._zygote.abandon()
 
 
 class _Recorded(Line):
-    """A request in a file of memory, and the answers that a child writes behind it.
+    """A request in a file in memory, and the answers that a child appends to it.
 
-    Nobody is woken for each of them, and what was written before a child was killed is there.
+    Nobody wakes up for each answer, and answers that precede the end of a killed child are kept.
     """
 
     def __init__(self, guest: _ZygoteGuest, request: bytes) -> None:
@@ -267,15 +265,15 @@ class _Recorded(Line):
         rest = memoryview(request)
         while rest:
             rest = rest[os.write(self.file, rest) :]
-        os.lseek(self.file, 0, os.SEEK_SET)  # the child's place in it is ours, too
+        os.lseek(self.file, 0, os.SEEK_SET)  # the child shares our position in it
         self._guest, self._answers = guest, len(request)
         self._over = False
 
     def send(self, payload: bytes, deadline: float) -> None:
-        """Nothing: the request is there."""
+        """Do nothing: the request is in the file."""
 
     def receive(self, most: int, deadline: float) -> bytes:
-        """The next answer, once the program is over."""
+        """Return the next answer, once the program has ended."""
         if not self._over:
             if self._guest.report(max(0.0, deadline - time.monotonic())) is None:
                 raise TimeoutError
@@ -284,8 +282,8 @@ class _Recorded(Line):
         return super().receive(most, deadline)
 
 
-def end_process(process: subprocess.Popen[bytes]) -> bytes:
-    """See a process end, by force if need be; what it wrote to standard error."""
+def _end_process(process: subprocess.Popen[bytes]) -> bytes:
+    """End a process, by force if needed; return what it wrote to standard error."""
     try:
         process.wait(1.0)  # it ends by itself when its descriptors close
     except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ from fugu.export.engine import AttentiveEngine
 from fugu.export.player import LoadedPolicy
 from fugu.nets.net import Floats
 from fugu.serve.config import ServeConfig
-from fugu.serve.errors import RequestError
+from fugu.serve.json_types import RequestError
 from fugu.serve.messages import Answer, Ask
 
 CLOSE_SECONDS = 5.0  # for the last forward passes, when a server ends
@@ -38,11 +38,11 @@ class Job:
 class Batcher:
     """Answers requests of an event loop by a policy, several at once.
 
-    All but the forward passes happens in the loop's thread, so nothing needs a lock.
+    Only the batcher's thread calls the policy. All else happens in the loop's thread.
 
     Args:
-        policy: Policy, which is called by this batcher's thread alone.
-        cfg: How much may wait, how long, and how much is answered together.
+        policy: Policy.
+        cfg: Limits.
         on_pass: Called after each forward pass with its number of observations and its seconds.
 
     Attributes:
@@ -69,10 +69,9 @@ class Batcher:
         return self._began is None or self._loop.time() - self._began <= self._cfg.timeout
 
     def submit(self, ask: Ask) -> asyncio.Future[Answer]:
-        """Return the future answer; a request whose future is cancelled no longer waits.
+        """Return the future answer; RequestError (503) if too many wait or it is closed.
 
-        Raises:
-            RequestError: If too many wait, or the batcher is closed (503).
+        A request whose future is cancelled no longer waits.
         """
         size, most = len(ask.rows), self._cfg.max_queue
         if self._closed or self.waiting + size > most:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fugu.core.errors import PackError
 from fugu.native.nodes import (
@@ -26,16 +26,19 @@ from fugu.native.nodes import (
     TupleNode,
 )
 from fugu.native.packing import fit_text
-from fugu.serve.errors import RequestError, mismatch, show, subfield
 from fugu.serve.json_types import (
     JsonType,
+    RequestError,
     Schema,
     converted,
     integer,
     list_of,
+    mismatch,
     null,
     object_of,
     one_of,
+    show,
+    subfield,
     tuple_of,
     tuple_schema,
 )
@@ -48,7 +51,7 @@ def row_of(layout: Layout) -> JsonType:
     >>> layout = Layout.of(spaces.Dict(position=spaces.Box(-1, 1, (2,))))
     >>> row_of(layout).read({"position": [0.5, float("nan")]}, "observation")
     Traceback (most recent call last):
-    fugu.serve.errors.RequestError: observation.position[1]: expected a finite number of type \
+    fugu.serve.json_types.RequestError: observation.position[1]: expected a finite number of type \
 float32; got NaN.
     """
     kind = value_of(layout)
@@ -67,12 +70,7 @@ float32; got NaN.
 
 
 def value_of(layout: Layout, *, packed: bool = True) -> JsonType:
-    """Return the type of a layout's values.
-
-    Args:
-        layout: Layout of a space.
-        packed: Whether arrays may also be base64 of their bytes.
-    """
+    """Return the type of a layout's values; if `packed`, arrays may also be base64 of bytes."""
     return _Types(layout, packed).of(layout.root)
 
 
@@ -171,26 +169,23 @@ _LIMITS: dict[str, Any] = {"f": np.finfo, "b": lambda dtype: SimpleNamespace(min
 class Array:
     """Arrays of a dtype and a shape: nested lists of numbers, or base64 of their bytes.
 
-    Booleans may also be 0 and 1.
+    Booleans may also be 0 and 1. `type` is their JSON type.
 
     Args:
         dtype: Type of the numbers.
         shape: Shape of the arrays.
         low: Smallest values, flat; by default those of the type.
         high: Largest values.
-        packed: Whether base64 is taken as well.
+        packed: Whether base64 is accepted.
         note: Description of the values.
-
-    Attributes:
-        type: Their JSON type.
     """
 
     def __init__(
         self,
         dtype: Any,
         shape: tuple[int, ...] = (),
-        low: ArrayLike | None = None,
-        high: ArrayLike | None = None,
+        low: NDArray[Any] | None = None,
+        high: NDArray[Any] | None = None,
         *,
         packed: bool = True,
         note: str = "",
@@ -200,10 +195,8 @@ class Array:
         # Numbers are compared with their bounds in a wide type, before they are rounded.
         self._wide, self._types = _WIDE.get(self._dtype.kind, (self._dtype, {int}))
         self._bounded = low is not None or self._dtype.kind in "iu"
-        self._low, self._high = (
-            np.full(shape, limit, self._wide) if bound is None else np.reshape(bound, shape)
-            for bound, limit in ((low, limits.min), (high, limits.max))
-        )
+        self._low = np.full(shape, limits.min, self._wide) if low is None else low.reshape(shape)
+        self._high = np.full(shape, limits.max, self._wide) if high is None else high.reshape(shape)
         nearest = np.clip(np.zeros(shape, self._wide), self._low, self._high).astype(dtype)
         bounds = (self._low.min(initial=0), self._high.max(initial=0))
         digits = _FLOAT if self._dtype.kind == "f" else max(len(f"{n}.0, ") for n in bounds)
@@ -258,12 +251,13 @@ class Array:
             return None
 
     def _first_wrong(self, flat: Numbers, field: str) -> RequestError:
+        columns = (np.ravel(part).tolist() for part in (self._low, self._high))
         given = flat.tolist() if isinstance(flat, np.ndarray) else flat
-        bounds = zip(self._low.ravel().tolist(), self._high.ravel().tolist(), strict=True)
-        at, number, low, high = next(
-            (at, number, low, high)
-            for at, (number, (low, high)) in enumerate(zip(given, bounds, strict=True))
-            if not (type(number) in self._types or _is_whole(number)) or not low <= number <= high
+        at, (number, low, high) = next(
+            (at, row)
+            for at, row in enumerate(zip(given, *columns, strict=True))
+            if not (type(row[0]) in self._types or _is_whole(row[0]))
+            or not row[1] <= row[0] <= row[2]
         )
         kind = "a number" if self._dtype.kind == "f" else "an integer"
         expected = f"{kind} from {low} to {high}"

@@ -1,15 +1,15 @@
-"""Compiles a space, once, into nodes (for the packers) and leaves (for everybody else)."""
+"""Compile a space, once, into nodes (for the packers) and leaves (for everybody else)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
-from numpy.typing import NDArray
 
 from fugu.core.errors import PackError, SpaceError
 from fugu.native.nodes import (
@@ -25,93 +25,99 @@ from fugu.native.nodes import (
     join,
 )
 from fugu.native.packing import INDEX, LENGTH, describe
-from fugu.spaces.leaves import Leaf
 
 Limits = int | Mapping[str, int] | None
+Slots = tuple[int, ...]
 _BOOL = np.dtype(np.bool_)
+_KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict, Tuple, Sequence, OneOf, Graph"
 _SUPPORTED = {np.dtype(name) for name in "?bBhHiIqQlLefd"}
 
 
+@dataclass(frozen=True)
+class Leaf:
+    """One typed array at a fixed offset in every row of a layout."""
+
+    path: str  # keys and indices from the top, joined by slashes; empty if the space is one leaf
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # beginning with the slots of enclosing sequences
+    offset: int  # in bytes, a multiple of the type's size
+    space: Space[Any]  # of one item, or a synthetic one for a length, a mask or an index
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the leaf in a row."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
 class Compiler:
-    """Lays the leaves of one space out, one behind the other, each naturally aligned."""
+    """Lays out the leaves of one space one after another, each naturally aligned."""
 
     def __init__(self, limits: Limits, *, strict: bool = False, plain: bool = False) -> None:
         self.leaves: list[Leaf] = []
         self.end = 0
         self.limited: set[str] = set()  # paths that needed a limit
         self._limits, self._strict, self._plain = limits, strict, plain
-        self._compilers: dict[type[Space[Any]], Callable[[Any, str, tuple[int, ...]], Node]] = {
-            spaces.Box: self._box,
-            spaces.Discrete: self._discrete,
-            spaces.MultiDiscrete: self._multi_discrete,
-            spaces.MultiBinary: self._multi_binary,
-            spaces.Text: self._text,
-            spaces.Dict: self._dict,
-            spaces.Tuple: self._tuple,
-            spaces.Sequence: self._sequence,
-            spaces.OneOf: self._one_of,
-            spaces.Graph: self._graph,
-        }
 
     @property
     def unused(self) -> set[str]:
         """Limits declared for paths that need none."""
         return set(self._limits) - self.limited if isinstance(self._limits, Mapping) else set()
 
-    def compile(self, space: Space[Any], path: str = "", slots: tuple[int, ...] = ()) -> Node:
-        """The node of `space`; its leaves are appended to `leaves`."""
-        if not isinstance(space, Space):
-            raise SpaceError(f"{_place(path)}: given {space!r}; allowed: a gymnasium Space.")
-        for kind in type(space).__mro__:
-            if kind in self._compilers:
-                return self._compilers[kind](space, path, slots)
-        if space.dtype is not None and np.dtype(space.dtype).kind == "U":
-            return self._open_text(path, slots)
-        names = ", ".join(kind.__name__ for kind in self._compilers)
-        raise SpaceError(
-            f"{_place(path)}: given {type(space).__name__}; allowed: {names} and subclasses of "
-            "them, and spaces of dtype str. Describe it with those, or convert it in a wrapper."
-        )
-
-    # ------------------------------------------------------------------ numbers
-
-    def _box(self, space: spaces.Box, path: str, slots: tuple[int, ...]) -> Node:
-        low = high = None
-        if self._strict:
-            low, high = space.low.reshape(-1), space.high.reshape(-1)
-        return self._array(space, path, slots, low, high)
-
-    def _multi_discrete(
-        self, space: spaces.MultiDiscrete, path: str, slots: tuple[int, ...]
-    ) -> Node:
-        start = getattr(space, "start", np.zeros_like(space.nvec))
-        low, high = start.reshape(-1), (start + space.nvec - 1).reshape(-1)
-        return self._array(space, path, slots, low, high)
-
-    def _multi_binary(self, space: spaces.MultiBinary, path: str, slots: tuple[int, ...]) -> Node:
-        low = np.zeros(int(np.prod(space.shape)), np.int64)
-        return self._array(space, path, slots, low, low + 1)
+    def compile(self, space: Space[Any], path: str = "", slots: Slots = ()) -> Node:
+        """Return the node of `space`, and append its leaves to `leaves`."""
+        match space:
+            case spaces.Box():
+                strict = self._strict
+                return self._array(space, path, slots, *((space.low, space.high) if strict else ()))
+            case spaces.MultiDiscrete():
+                start = getattr(space, "start", np.zeros_like(space.nvec))
+                return self._array(space, path, slots, start, start + space.nvec - 1)
+            case spaces.MultiBinary():
+                low = np.zeros(int(np.prod(space.shape)), np.int64)
+                return self._array(space, path, slots, low, low + 1)
+            case spaces.Discrete():
+                dtype, first, count = np.dtype(space.dtype), int(space.start), int(space.n)
+                offset = self._leaf(path, dtype, slots, space)
+                return ScalarNode(path, dtype, offset, first, first + count - 1, self._plain)
+            case spaces.Dict():
+                return self._dict(space, path, slots)
+            case spaces.Tuple():
+                return TupleNode(path, self._children(space.spaces, path, slots))
+            case spaces.OneOf():
+                index = spaces.Discrete(len(space.spaces))
+                offset = self._leaf(join(path, "index"), INDEX, slots, index)
+                return OneOfNode(path, offset, self._children(space.spaces, path, slots))
+            case spaces.Text():
+                # Sorted, since the order of the set that a Text keeps differs between processes.
+                alphabet = "".join(sorted(space.character_set))
+                dtype = np.dtype(np.min_scalar_type(max(len(alphabet) - 1, 0)))
+                lengths = space.min_length, space.max_length
+                return self._characters(path, slots, alphabet, *lengths, dtype)
+            case spaces.Sequence():
+                return self._sequence(space, path, slots)
+            case spaces.Graph():
+                return self._graph(space, path, slots)
+            case Space() if space.dtype is not None and np.dtype(space.dtype).kind == "U":
+                # Strings without a declared alphabet, such as MiniGrid's missions: UTF-8.
+                limit = self._limit(path)
+                return self._characters(path, slots, None, 0, limit, np.dtype(np.uint8))
+            case Space():
+                raise SpaceError(
+                    f"{_place(path)}: given {type(space).__name__}; allowed: {_KINDS} and "
+                    "subclasses of them, and spaces of dtype str. Describe it with those, or "
+                    "convert it in a wrapper."
+                )
+        raise SpaceError(f"{_place(path)}: given {space!r}; allowed: a gymnasium Space.")
 
     def _array(
-        self,
-        space: Space[Any],
-        path: str,
-        slots: tuple[int, ...],
-        low: NDArray[Any] | None,
-        high: NDArray[Any] | None,
+        self, space: Space[Any], path: str, slots: Slots, low: Any = None, high: Any = None
     ) -> Node:
         dtype, shape = np.dtype(space.dtype), tuple(map(int, space.shape or ()))
         offset = self._leaf(path, dtype, slots + shape, space)
-        return ArrayNode(path, dtype, shape, offset, low, high)
+        bounds = (None if bound is None else bound.reshape(-1) for bound in (low, high))
+        return ArrayNode(path, dtype, shape, offset, *bounds)
 
-    def _discrete(self, space: spaces.Discrete, path: str, slots: tuple[int, ...]) -> Node:
-        dtype, start, count = np.dtype(space.dtype), int(space.start), int(space.n)
-        offset = self._leaf(path, dtype, slots, space)
-        return ScalarNode(path, dtype, offset, start, start + count - 1, self._plain)
-
-    # ------------------------------------------------------------------ trees
-
-    def _dict(self, space: spaces.Dict, path: str, slots: tuple[int, ...]) -> Node:
+    def _dict(self, space: spaces.Dict, path: str, slots: Slots) -> Node:
         keys = tuple(space.spaces)
         names = [join(path, key) for key in keys]
         if len(set(names)) < len(names):
@@ -119,41 +125,20 @@ class Compiler:
                 f"{_place(path)}: given the keys {list(keys)}, some alike once written as text; "
                 "allowed: keys that differ as text. Rename one."
             )
-        children = [
-            self.compile(space.spaces[key], name, slots)
-            for key, name in zip(keys, names, strict=True)
-        ]
-        return DictNode(path, keys, tuple(children))
-
-    def _tuple(self, space: spaces.Tuple, path: str, slots: tuple[int, ...]) -> Node:
-        return TupleNode(path, self._children(space.spaces, path, slots))
-
-    def _one_of(self, space: spaces.OneOf, path: str, slots: tuple[int, ...]) -> Node:
-        index = spaces.Discrete(len(space.spaces))
-        offset = self._leaf(join(path, "index"), INDEX, slots, index)
-        return OneOfNode(path, offset, self._children(space.spaces, path, slots))
+        named = zip(space.spaces.values(), names, strict=True)
+        return DictNode(path, keys, tuple(self.compile(item, name, slots) for item, name in named))
 
     def _children(
-        self, children: tuple[Space[Any], ...], path: str, slots: tuple[int, ...]
+        self, children: tuple[Space[Any], ...], path: str, slots: Slots
     ) -> tuple[Node, ...]:
         return tuple(self.compile(child, join(path, i), slots) for i, child in enumerate(children))
 
     # ------------------------------------------------------------------ variable lengths
 
-    def _text(self, space: spaces.Text, path: str, slots: tuple[int, ...]) -> Node:
-        # Sorted, since the order of the set that a Text keeps changes from process to process.
-        alphabet = "".join(sorted(space.character_set))
-        dtype = np.dtype(np.min_scalar_type(max(len(alphabet) - 1, 0)))
-        return self._characters(path, slots, alphabet, space.min_length, space.max_length, dtype)
-
-    def _open_text(self, path: str, slots: tuple[int, ...]) -> Node:
-        """Strings of a space that says no more of them (as MiniGrid's missions): UTF-8."""
-        return self._characters(path, slots, None, 0, self._limit(path), np.dtype(np.uint8))
-
     def _characters(
         self,
         path: str,
-        slots: tuple[int, ...],
+        slots: Slots,
         alphabet: str | None,
         low: int,
         high: int,
@@ -165,7 +150,7 @@ class Compiler:
         offset = self._leaf(join(path, "characters"), dtype, (*slots, high), codes)
         return TextNode(path, alphabet, low, high, length, mask, dtype, offset)
 
-    def _sequence(self, space: spaces.Sequence, path: str, slots: tuple[int, ...]) -> Node:
+    def _sequence(self, space: spaces.Sequence, path: str, slots: Slots) -> Node:
         plain = isinstance(space.feature_space, _PLAIN)
         node = self._items(
             space.feature_space, path, slots, self._limit(path), space.stack and plain
@@ -180,14 +165,14 @@ class Compiler:
         )
 
     def _items(
-        self, item: Space[Any], path: str, slots: tuple[int, ...], capacity: int, stacked: bool
+        self, item: Space[Any], path: str, slots: Slots, capacity: int, stacked: bool
     ) -> Node:
         length, mask = self._length(path, slots, capacity)
         child = self.compile(item, join(path, "items"), (*slots, capacity))
         return SequenceNode(path, capacity, length, mask, child, stacked)
 
-    def _graph(self, space: spaces.Graph, path: str, slots: tuple[int, ...]) -> Node:
-        """Nodes and edges become sequences; a flag tells no edges from an empty list of them."""
+    def _graph(self, space: spaces.Graph, path: str, slots: Slots) -> Node:
+        """Make sequences of nodes and edges; a flag tells no edges from an empty list of them."""
         parts: dict[str, Node] = {"nodes": self._part(space.node_space, join(path, "nodes"), slots)}
         if space.edge_space is not None:
             links = spaces.Box(0, np.iinfo(np.int32).max, (2,), np.int32)
@@ -198,10 +183,10 @@ class Compiler:
         child = DictNode(path, tuple(parts), tuple(parts.values()))
         return ConvertedNode(path, partial(_graph_parts, space), partial(_graph, space), child)
 
-    def _part(self, item: Space[Any], path: str, slots: tuple[int, ...]) -> Node:
+    def _part(self, item: Space[Any], path: str, slots: Slots) -> Node:
         return self._items(item, path, slots, self._limit(path), isinstance(item, _PLAIN))
 
-    def _length(self, path: str, slots: tuple[int, ...], capacity: int) -> tuple[int, int]:
+    def _length(self, path: str, slots: Slots, capacity: int) -> tuple[int, int]:
         length = spaces.Discrete(capacity + 1)
         mask = spaces.Box(0, 1, (capacity,), np.int8)
         return (
@@ -237,7 +222,7 @@ class Compiler:
 
 
 def limited_paths(space: Space[Any]) -> set[str]:
-    """The paths of a space that need a limit."""
+    """Return the paths of a space that need a limit."""
     compiler = Compiler(0)
     compiler.compile(space)
     return compiler.limited
@@ -264,7 +249,7 @@ def _stack(item_space: Space[Any], items: tuple[Any, ...]) -> Any:
 
 
 def _graph_parts(space: spaces.Graph, value: Any, path: str) -> dict[str, Any]:
-    """A GraphInstance as the dict that its node packs."""
+    """Return a GraphInstance as the dict that its node packs."""
     if not isinstance(value, spaces.GraphInstance):
         raise PackError(path, describe(value), "a gymnasium GraphInstance")
     parts: dict[str, Any] = {"nodes": _unstacked(space.node_space, value.nodes, path)}
@@ -291,7 +276,7 @@ def _graph_parts(space: spaces.Graph, value: Any, path: str) -> dict[str, Any]:
 
 
 def _graph(space: spaces.Graph, parts: dict[str, Any]) -> spaces.GraphInstance:
-    """The GraphInstance that `_graph_parts` took apart."""
+    """Return the GraphInstance that `_graph_parts` took apart."""
     nodes = _restacked(space.node_space, parts["nodes"])
     if space.edge_space is None or not parts["has_edges"]:
         return spaces.GraphInstance(nodes, None, None)

@@ -1,4 +1,4 @@
-"""Layout: one space, compiled once, as flat rows."""
+"""Layouts: the values of a space as rows of flat memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from fugu.core.errors import PackError, SpaceError
@@ -22,28 +22,27 @@ from fugu.native.nodes import (
     TupleNode,
 )
 from fugu.native.packing import INDEX, LENGTH, cast, describe, make_packer
-from fugu.spaces.compile import Compiler, Limits
-from fugu.spaces.leaves import Leaf
+from fugu.spaces.compile import Compiler, Leaf, Limits
 
 T = TypeVar("T")
 LeafView = Callable[[int, np.dtype[Any], tuple[int, ...]], T]
 
 
 class Layout:
-    """How the values of one space stand in flat memory.
+    """The arrangement of a space's values in flat memory.
 
     Compile one with `Layout.of`, then move values with `pack` and `unpack`. A layout whose leaves
     all have one dtype keeps it; a mixed one is bytes, its leaves naturally aligned.
 
     Attributes:
         space: The space it was compiled from.
-        options: The limits, and whether it is strict and plain.
+        options: The limits, `strict` and `plain`.
         leaves: Its typed arrays, in order.
-        dtype: Of a flat row.
+        dtype: Type of the numbers of a row.
         size: Numbers of `dtype` in a row.
         nbytes: Bytes of a row.
-        root: The compiled tree, for those who walk it themselves.
-        packer: What moves its values.
+        root: The compiled tree.
+        packer: Packs and unpacks its values.
         pack: `pack(value, out)` writes a value of the space into the row `out`. Integers are cast
             exactly or refused, floats are rounded; anything else that does not fit raises a
             `PackError` that names the leaf, and leaves the row in an undefined state.
@@ -113,11 +112,11 @@ class Layout:
         return cls(space, limits=limits, strict=strict, plain=plain)
 
     def zeros(self, *shape: int) -> NDArray[Any]:
-        """A zeroed array of rows, `[*shape, size]`."""
+        """Return a zeroed array of rows, `[*shape, size]`."""
         return np.zeros((*shape, self.size), self.dtype)
 
     def views(self, flat: NDArray[Any]) -> Any:
-        """The tree of typed views of `flat`, `[..., size]`, whose leading axes every leaf keeps.
+        """Return the tree of typed views of `flat`, `[..., size]`; leaves keep the leading axes.
 
         Trees are dicts and tuples; a text, a sequence, a OneOf and a graph are dicts of their
         leaves.
@@ -140,7 +139,7 @@ class Layout:
         return self.tree(view)
 
     def tree(self, view: LeafView[T]) -> Any:
-        """The tree of `views`, with each leaf made by `view(offset, dtype, shape)`."""
+        """Return the tree of `views`, with each leaf made by `view(offset, dtype, shape)`."""
         return _tree(self.root, (), view)
 
     def assign(self, rows: Any, out: NDArray[Any]) -> None:
@@ -152,7 +151,7 @@ class Layout:
         out[...] = self._fit(rows, out.shape)
 
     def fit_rows(self, rows: Any, count: int) -> NDArray[Any]:
-        """Flat `rows` as `[count, size]` of this layout's dtype, as `assign` takes them."""
+        """Return flat `rows` as `[count, size]` of this layout's dtype, as `assign` takes them."""
         return self._fit(rows, (count, self.size))
 
     def _fit(self, rows: Any, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -188,6 +187,21 @@ class Layout:
         leaves = ", ".join(leaf(each) for each in self.leaves[:8])
         more = f", and {len(self.leaves) - 8} more" if len(self.leaves) > 8 else ""
         return f"Layout({self.size} x {self.dtype}: {leaves}{more})"
+
+
+def flat_space(layout: Layout) -> spaces.Box:
+    """Return the space of a layout's flat rows.
+
+    >>> flat_space(Layout.of(spaces.Dict(gear=spaces.Discrete(5), speed=spaces.Box(0, 9, (2,)))))
+    Box(0, 255, (16,), uint8)
+    """
+    dtype = layout.dtype
+    if dtype.kind == "f":
+        return spaces.Box(-np.inf, np.inf, (layout.size,), dtype.type)
+    if dtype.kind == "b":
+        return spaces.Box(0, 1, (layout.size,), dtype.type)
+    limits = np.iinfo(dtype)
+    return spaces.Box(int(limits.min), int(limits.max), (layout.size,), dtype.type)
 
 
 def _rebuild(space: Space[Any], limits: Limits, strict: bool, plain: bool) -> Layout:

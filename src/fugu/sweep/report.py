@@ -23,8 +23,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fugu.core.config import Tree, merge
-from fugu.core.toml import dump_toml
+from fugu.core.config import Tree, dump_toml, merge
 from fugu.core.writing import write_whole
 from fugu.sweep.plan import SearchConfig, SweepPlan, nest
 from fugu.sweep.sampler import INTERRUPTED, pareto_front

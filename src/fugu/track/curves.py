@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fugu.core.errors import MissingExtraError, UsageError
+from fugu.core.errors import MissingExtraError, UsageError, nearest_names
 from fugu.track.sinks import RESERVED, read_metrics
 
 Array = npt.NDArray[np.float64]
@@ -78,7 +77,7 @@ def _missing(label: str, metric: str, names: Sequence[str]) -> UsageError:
         return UsageError(f"run {label}: it has no metrics yet. Wait, or choose another run.")
     if metric in names:
         return UsageError(f"run {label}: {metric} is never a number. Choose another metric.")
-    nearest = difflib.get_close_matches(metric, names, n=1, cutoff=0.0)[0]
+    nearest = nearest_names(metric, names)[0]
     return UsageError(
         f"metric: given {metric!r}, which run {label} lacks; nearest: {nearest!r}; "
         f"allowed: {', '.join(sorted(names))}."

@@ -15,10 +15,9 @@ from rich.table import Table
 
 from fugu.algos.ppo import PPOConfig
 from fugu.algos.settings import Config
-from fugu.core.config import Tree, plain_tree
+from fugu.core.config import Tree, dump_toml, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.files import DOCUMENT, parse_json, read_bytes
-from fugu.core.toml import dump_toml
 from fugu.core.writing import write_whole
 from fugu.store.run import Run
 from fugu.track.curves import Curve, draw_curves, read_curve

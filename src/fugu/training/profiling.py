@@ -38,7 +38,7 @@ PARTS = {
     ("collect", "critics' rows"): ["fugu.rollout.observation_views:CriticObservations.__call__"],
     ("collect", "sampling"): [
         "fugu.spaces.action_sampler:ActionSampler.sample",
-        "fugu.spaces.action_rows:RowWriter.write",
+        "fugu.spaces.action_sampler:RowWriter.write",
     ],
     ("collect", "segments"): [
         f"fugu.data.segments:Segments.{name}"

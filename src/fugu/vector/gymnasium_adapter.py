@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import PackError, UsageError
 from fugu.spaces import Layout
-from fugu.spaces.flat import flat_space
+from fugu.spaces.layout import flat_space
 from fugu.vector.bridge import Bridge, bridge_to, refusal
 from fugu.vector.vector import Vector
 

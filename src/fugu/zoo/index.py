@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fugu.core.errors import FuguError, UsageError
+from fugu.core.errors import FuguError, UsageError, nearest_names
 from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
 from fugu.hub import pull as hub
@@ -116,9 +115,7 @@ def find_policy(name: str, folder: Path = FOLDER) -> ZooPolicy:
         return same_env[0]
     if not policies:
         raise UsageError(f"name: got {name!r}, but the zoo in {str(folder)!r} holds no policies.")
-    lowered = {key.lower(): key for key in by_name}
-    close = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.0)
-    nearest = ", ".join(repr(lowered[key]) for key in close)
+    nearest = ", ".join(map(repr, nearest_names(name, by_name, 3)))
     raise UsageError(
         f"name: the zoo has no policy {name!r}. Nearest names: {nearest}. "
         "fugu zoo list shows all of them."

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attacks.targets import Targets
-from fugu.sandbox.execution import Execution, Limits, Program
+from fugu.sandbox.execution import Execution, Limits, Program, shown
 from fugu.sandbox.executor import Executor
-from fugu.sandbox.texts import shown
 
 _LIMITS = Limits(0.4, wall_seconds=20.0, memory=128 << 20, output=1 << 16, result=1 << 16)
 _PRELUDE = """

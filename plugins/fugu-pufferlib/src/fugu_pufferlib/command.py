@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
-from fugu.core.toml import dump_toml
+from fugu.core.config import dump_toml
 from fugu.core.writing import write_together
 from fugu_pufferlib.config import Conversion, Note, convert
 

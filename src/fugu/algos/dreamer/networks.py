@@ -44,7 +44,7 @@ from fugu.policies.encoders import (
 from fugu.policies.images import Convolution, Feature, ImageShape
 from fugu.policies.unpack import unpack
 from fugu.spaces import Layout, Leaf
-from fugu.spaces.action_rows import RowWriter
+from fugu.spaces.action_sampler import RowWriter
 
 EPSILON = 1e-4  # of norms
 TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is cut off at two deviations

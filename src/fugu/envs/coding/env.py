@@ -19,7 +19,7 @@ from fugu.envs.coding.problems import Problem
 from fugu.envs.coding.tokenizers import Tokenizer, make_tokenizer
 from fugu.memory import Memory, Where
 from fugu.sandbox import VERDICTS, Backend, ExecutorPool, Grade
-from fugu.sandbox.texts import printable
+from fugu.sandbox.execution import printable
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 Tokens = NDArray[np.int64]

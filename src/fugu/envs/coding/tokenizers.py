@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.core.files import read_text
-from fugu.sandbox.texts import clean
+from fugu.sandbox.execution import clean
 
 
 class Tokenizer(Protocol):

@@ -1,5 +1,5 @@
-"""What runs beside untrusted programs: a program of its own, of the standard library alone.
+"""The program that runs beside untrusted programs; it needs only the standard library.
 
 It is started by path, without fugu to import (`launch.py`), and forks a child for each program. The
-trusted side imports `codec` and `frames` of it, so that both ends speak one language.
+trusted side imports `codec` and `frames`, so that both ends speak one language.
 """

@@ -1,9 +1,9 @@
-"""Values as bytes that keep their types, which JSON does not.
+"""Encode plain values as bytes that keep their types, which JSON does not.
 
-None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset and dict, in
-each other to a bounded depth. Instances of subclasses travel as what they are beneath: a Counter as
-a dict. Decoding makes such values and nothing else, whatever the bytes are, in time and memory that
-their length bounds.
+None, bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset and dict, nested
+to a bounded depth. Instances of subclasses become their base type: a Counter is a dict. Decoding
+makes such values and nothing else, whatever the bytes are, in time and memory that their length
+bounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any
 
 MAX_DEPTH = 64
-MAX_INT_BYTES = 1 << 16  # of one integer; larger ones make arithmetic slow for whoever reads them
+MAX_INT_BYTES = 1 << 16  # of one integer; arithmetic with larger ones is slow
 MAX_BYTES = 64 << 20
 _SIZE = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
@@ -23,15 +23,15 @@ _WORK = 1 << 22  # comparisons that keys of one hash may take, beside those of h
 
 
 class CodecError(ValueError):
-    """A value that cannot be written, or bytes that are none."""
+    """A value cannot be encoded, or bytes cannot be decoded."""
 
 
 class TooLongError(CodecError):
-    """A value that takes more bytes than allowed."""
+    """A value takes more bytes than allowed."""
 
 
 def encode(value: object, limit: int = MAX_BYTES) -> bytes:
-    """The bytes of a value; at most `limit` of them.
+    """Return the bytes of a value; at most `limit` of them.
 
     >>> decode(encode((1, [2.5, {"a": {3, 4}}], b"x"))) == (1, [2.5, {"a": {3, 4}}], b"x")
     True
@@ -42,7 +42,7 @@ def encode(value: object, limit: int = MAX_BYTES) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The value of some bytes; CodecError if they are none."""
+    """Return the value that the bytes encode; CodecError if there is none."""
     reader = _Reader(data)
     try:
         value = reader.value(MAX_DEPTH)
@@ -73,10 +73,8 @@ def _write(value: object, out: bytearray, limit: int, depth: int) -> None:
         out += b"c" + _COMPLEX.pack(value.real, value.imag)  # type: ignore[attr-defined]
     elif issubclass(kind, str):
         _write_bytes(b"s", str.encode(value, "utf-8", "surrogatepass"), out)  # type: ignore[arg-type]
-    elif issubclass(kind, bytes):
-        _write_bytes(b"b", value, out)  # type: ignore[arg-type]
-    elif issubclass(kind, bytearray):
-        _write_bytes(b"B", value, out)  # type: ignore[arg-type]
+    elif issubclass(kind, (bytes, bytearray)):
+        _write_bytes(b"b" if issubclass(kind, bytes) else b"B", value, out)  # type: ignore[arg-type]
     else:
         _write_items(value, kind, out, limit, depth)
     if len(out) > limit:
@@ -124,7 +122,7 @@ def _written(value: object, limit: int, depth: int) -> bytes:
 
 
 class _Reader:
-    """A place in some bytes."""
+    """Reads values from bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -188,7 +186,7 @@ class _Reader:
         return dict(zip(self.checked(keys), items, strict=True))
 
     def checked(self, keys: list[Any]) -> Collection[Any]:
-        """The keys, unless so many have one hash that a dict of them would take for ever."""
+        """Return the keys, unless so many share a hash that a dict of them would take too long."""
         counts: dict[int, int] = {}
         for key in keys:
             number = hash(key)
@@ -198,7 +196,7 @@ class _Reader:
             if met > 1:
                 self._work -= met * _comparisons(key)
                 if self._work < 0:
-                    raise CodecError("keys of one hash that take for ever to tell apart")
+                    raise CodecError("keys of one hash that take too long to tell apart")
         return keys
 
 
@@ -206,7 +204,7 @@ _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 
 
 def _comparisons(key: Any) -> int:
-    """How many comparisons may tell a key from another of the same hash.
+    """Return how many comparisons may tell a key from another of the same hash.
 
     Sets compare each item with all items of its hash: in nested sets that multiplies.
     """

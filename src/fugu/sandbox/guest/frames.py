@@ -1,7 +1,7 @@
 """Messages between the trusted side and a guest.
 
-Over a stream a message is four bytes of length and a payload. Values that the guest gets are packed
-by `pack`; those that it gives, whoever wrote them, are only ever read by `codec.decode`.
+Over a stream, a message is four bytes of length and a payload. Values for the guest are packed by
+`pack`; values from it, whoever wrote them, are only ever read by `codec.decode`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 from .codec import MAX_DEPTH, decode, encode
 
 HEADER = struct.Struct("<I")
-MARK = b"\0fugu report\0"  # before a report on standard error, where others may write too
+MARK = b"\0fugu report\0"  # precedes a report on standard error, where others may write too
 # As native/sandbox/supervise.c has them.
-_ORDER = struct.Struct("<ddQQQ")
+ORDER = struct.Struct("<ddQQQ")
 _REPORT = struct.Struct("<iidQQ")
-_KEPT = 1 << 16  # bytes of what is printed to a stream
+_KEPT = 1 << 16  # bytes that are kept of each stream
 _KILLED = ("", "wall", "cpu", "asked")
 _MARSHAL = 1
-_NO_REFERENCES = 2  # the version of marshal that writes a list twice which occurs twice
+_NO_REFERENCES = 2  # a version of marshal that writes a list twice if it occurs twice
 _PLAIN = {NoneType, bool, int, float, complex, str, bytes}
 _HOLDERS = {list, tuple, set, frozenset, dict}
 
 
 class Order(NamedTuple):
-    """What a child may take: seconds and bytes."""
+    """The limits of a child, in seconds and bytes."""
 
     cpu: float
     wall: float
@@ -37,24 +37,19 @@ class Order(NamedTuple):
     output: int
 
     def pack(self) -> bytes:
-        """The order as it is sent."""
-        return _ORDER.pack(*self)
+        """Return the order as it is sent."""
+        return ORDER.pack(*self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Order:
-        """The order of `pack`."""
-        return cls(*_ORDER.unpack(data))
-
-    @staticmethod
-    def is_one(data: bytes) -> bool:
-        """Whether a message is an order, and not a request to stop."""
-        return len(data) == _ORDER.size
+        """Return the order that `pack` packed."""
+        return cls(*ORDER.unpack(data))
 
 
 def pack(value: Any) -> bytes:
-    """A value for a guest; CodecError if it cannot be written.
+    """Return a value as bytes for a guest; CodecError if it cannot be encoded.
 
-    Marshal, where it keeps all types: a child that reads it copies few pages.
+    It uses marshal where that keeps all types: a child that reads it copies few pages.
     """
     if _is_plain(value, MAX_DEPTH):
         return bytes([_MARSHAL]) + marshal.dumps(value, _NO_REFERENCES)
@@ -62,12 +57,12 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """The value of `pack`, in a guest."""
+    """Return the value that `pack` packed."""
     return marshal.loads(data[1:]) if data[0] == _MARSHAL else decode(bytes(data[1:]))
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether marshal keeps all types of a value, which is at most so deep.
+    """Return whether marshal keeps all types of a value, which is at most so deep.
 
     It writes each item of a set twice: for sets in sets that doubles with each level.
     """
@@ -84,7 +79,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def framed(payload: bytes) -> bytes:
-    """A payload with its length before it."""
+    """Return a payload with its length before it."""
     return HEADER.pack(len(payload)) + payload
 
 
@@ -97,24 +92,24 @@ def write(descriptor: int, payload: bytes) -> None:
 
 
 def receive(descriptor: int) -> Any:
-    """The next value for a guest; waits. EOFError at the end of the stream."""
+    """Wait for the next value for a guest; EOFError at the end of the stream."""
     return unpack(receive_bytes(descriptor))
 
 
 def receive_bytes(descriptor: int) -> bytes:
-    """The next message as it is; waits. EOFError at the end of the stream."""
+    """Wait for the next message; EOFError at the end of the stream."""
     size: int = HEADER.unpack(_exactly(descriptor, HEADER.size))[0]
     return _exactly(descriptor, size)
 
 
 def pack_report(report: dict[str, Any]) -> bytes:
-    """How a program ended, in numbers."""
+    """Return how a program ended, as bytes."""
     killed = _KILLED.index(report["killed"])
     return _REPORT.pack(report["status"], killed, report["cpu"], report["memory"], report["left"])
 
 
 def unpack_report(data: bytes) -> dict[str, Any]:
-    """The report of `pack_report`, and what was printed if that follows it, encoded."""
+    """Return the report that `pack_report` packed, and the printed text if that follows it."""
     status, killed, cpu, memory, left = _REPORT.unpack_from(data)
     printed = decode(data[_REPORT.size :]) if len(data) > _REPORT.size else {}
     numbers = {"status": status, "cpu": cpu, "memory": memory, "left": bool(left)}
@@ -122,7 +117,7 @@ def unpack_report(data: bytes) -> dict[str, Any]:
 
 
 def read_streams(streams: tuple[int, int], most: int) -> dict[str, Any]:
-    """What a program printed into files of memory, at most so many bytes of each; closes them."""
+    """Return at most so many bytes of each stream, which are files in memory, and close them."""
     out, err = (os.pread(stream, min(most, _KEPT), 0) for stream in streams)
     printed = max(os.fstat(stream).st_size for stream in streams)
     for stream in streams:

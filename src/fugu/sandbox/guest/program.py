@@ -1,4 +1,4 @@
-"""Running one untrusted program: compile it, call it, tell what came of it.
+"""Run one untrusted program: compile it, call it, send its answers.
 
 Messages out, each a tuple: ("syntax", text), ("failed", kind, text), ("loaded",), then an answer to
 each call, ("value", value), ("raised", kind, text), ("long", text) or ("memory",), and ("end",).
@@ -19,14 +19,14 @@ from .codec import CodecError, TooLongError, encode
 Write = Callable[[bytes], None]
 Read = Callable[[], Any]
 _NAME = "<program>"
-_TEXT = 2000  # characters of an error that are told
+_TEXT = 2000  # characters of an error
 _LOADED, _END = encode(("loaded",)), encode(("end",))
-_NO_MEMORY = encode(("memory",))  # made while there is some
+_NO_MEMORY = encode(("memory",))  # made while there is memory
 _WHILE_COMPILING = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
 
 
 def execute(request: dict[str, Any], read: Read, write: Write) -> None:
-    """Run what is asked for; `read` gives further calls of a session."""
+    """Run a request; `read` returns further calls of a session."""
     try:
         code = compile(request["source"], _NAME, "exec", dont_inherit=True)
     except _WHILE_COMPILING as error:
@@ -67,7 +67,7 @@ def _call(code: types.CodeType, request: dict[str, Any], read: Read, write: Writ
 
 
 def _script(code: types.CodeType, request: dict[str, Any], write: Write) -> None:
-    """Run the program once for each standard input; what it prints is its answer."""
+    """Run the program once for each standard input; its answer is what it prints."""
     write(_LOADED)
     for text in request["stdin"]:
         os.ftruncate(0, 0)
@@ -91,14 +91,14 @@ def _printed(code: types.CodeType) -> str:
 
 
 def _module(name: str) -> dict[str, Any]:
-    """A module of its own, which classes of the program can find."""
+    """Return the names of a new module, which classes of the program can find."""
     module = types.ModuleType(name)
     sys.modules[name] = module
     return module.__dict__
 
 
 def _answer(work: Callable[[], object], most: int) -> bytes:
-    """The answer that a call gives, as a payload."""
+    """Return the answer of a call as a payload."""
     try:
         return encode(("value", work()), most)
     except TooLongError as error:
@@ -112,7 +112,7 @@ def _answer(work: Callable[[], object], most: int) -> bytes:
 
 
 def _describe(error: BaseException) -> tuple[str, str]:
-    """An error's kind, and its text with the line of the program that it comes from."""
+    """Return the type of an error, and its text with the line of the program that raised it."""
     kind = str(type.__dict__["__name__"].__get__(type(error)))[:100]
     try:
         text = str(error)[:_TEXT]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fugu.core.errors import DiskFullError, UsageError
 from fugu.core.records import read_records
-from fugu.memory.journal import Journal
+from fugu_turbopuffer.journal import Journal
 
 
 def rows(*numbers: int) -> list[dict[str, object]]:
@@ -61,7 +61,7 @@ def test_what_waits_outlasts_its_owner(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys
-from fugu.memory.journal import Journal
+from fugu_turbopuffer.journal import Journal
 journal = Journal(sys.argv[1])
 number = 0
 while True:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from turbopuffer_server import TOGETHER, Service
 
-from fugu.core.errors import MissingExtraError, UsageError
+import fugu_turbopuffer.journal as module
+from fugu.core.errors import UsageError
 from fugu.core.records import read_records
-from fugu.memory import HashedNgrams, Item, Match, Memory, Where
-from fugu.memory import journal as module
-from fugu.memory.turbopuffer import (
+from fugu.memory import HashedNgrams, Item, Match, Memory, Where, find_memory
+from fugu_turbopuffer import (
     RetrievalError,
     TurbopufferMemory,
     TurbopufferSettings,
@@ -65,6 +65,10 @@ def alike(found: list[list[Match]], wanted: list[list[Match]]) -> None:
 
 
 # ------------------------------------------------------------------ when all is well
+
+
+def test_it_is_found_by_its_entry_point() -> None:
+    assert find_memory("turbopuffer") is TurbopufferMemory
 
 
 def test_it_finds_what_a_local_memory_finds(service: Service, tmp_path: Path) -> None:
@@ -195,7 +199,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from fugu.memory import Item
-from fugu.memory.turbopuffer import TurbopufferMemory, TurbopufferSettings
+from fugu_turbopuffer import TurbopufferMemory, TurbopufferSettings
 
 url, folder = sys.argv[1:]
 memory = TurbopufferMemory(
@@ -349,9 +353,6 @@ def test_what_is_refused(service: Service, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("TURBOPUFFER_API_KEY", raising=False)
     with pytest.raises(UsageError, match="api_key"):
         TurbopufferMemory(settings(service, tmp_path, api_key=None))
-    monkeypatch.setitem(sys.modules, "turbopuffer", None)
-    with pytest.raises(MissingExtraError, match=r"fugu-rl\[memory\]"):
-        TurbopufferMemory(settings(service, tmp_path))
 
 
 def test_calls_with_a_deadline() -> None:

@@ -1,4 +1,4 @@
-"""The kernel's walls: Landlock, seccomp, resource limits, lost privileges. They need no root."""
+"""The kernel's isolation: Landlock, seccomp, resource limits, dropped privileges; without root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from . import filters, syscalls
+from . import seccomp
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock
@@ -31,16 +31,14 @@ _STRANGERS = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip")
 
 @dataclass(frozen=True)
 class Folders:
-    """What programs may see of the file system."""
+    """The parts of the file system that programs may use."""
 
-    library: str
-    """The standard library: read only."""
-    scratch: str = ""
-    """A folder to write in; none if empty."""
+    library: str  # the standard library, read only
+    scratch: str = ""  # a folder to write in; none if empty
 
 
-def raise_walls(folders: Folders) -> dict[str, int]:
-    """Shut this process and its children in, for good, and say what the kernel granted."""
+def isolate(folders: Folders) -> dict[str, int]:
+    """Isolate this process and its children for good, and return what the kernel granted."""
     _prctl(_SET_DUMPABLE, 0)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     granted = {"no_new_privileges": int(_prctl(_NO_NEW_PRIVS, 1))}
@@ -50,28 +48,28 @@ def raise_walls(folders: Folders) -> dict[str, int]:
     _bound(resource.RLIMIT_NOFILE, _OPEN_FILES)
     _bound(resource.RLIMIT_MEMLOCK, 0)
     _bound(resource.RLIMIT_MSGQUEUE, 0)
-    granted["seccomp"] = int(_filter_serving(scratch=bool(folders.scratch)))
+    granted["seccomp"] = 0
+    if seccomp.NUMBERS:
+        decisions = seccomp.serving(scratch=bool(folders.scratch))
+        granted["seccomp"] = int(_seccomp(seccomp.build(decisions, seccomp.EPERM)))
     return granted
 
 
 def limit(cpu_seconds: float, memory: int, file_bytes: int) -> None:
     """Set the limits of the program that will run in this process."""
-    seconds = math.ceil(cpu_seconds) + 1  # the zygote is more exact, this is for when it is not
+    seconds = math.ceil(cpu_seconds) + 1  # a second line: the zygote is more exact
     _bound(resource.RLIMIT_CPU, seconds)
     _bound(resource.RLIMIT_AS, memory)
     _bound(resource.RLIMIT_FSIZE, file_bytes)
 
 
 def prepare_lock() -> bytes:
-    """What `lock` needs, made once, since it is the same for all programs but for a process id."""
-    if not syscalls.supported():
-        return b""
-    decisions = syscalls.programs(_SOME_PID)
-    return filters.build(decisions, True, syscalls.architecture())
+    """Return the filter for `lock`, which is the same for all programs except for a process id."""
+    return seccomp.build(seccomp.programs(_SOME_PID), True) if seccomp.NUMBERS else b""
 
 
 def lock(prepared: bytes) -> None:
-    """Take away from this process what only the zygote needs."""
+    """Refuse to this process the calls that only the zygote needs."""
     if prepared:
         own = struct.pack("<I", os.getpid())
         if not _seccomp(prepared.replace(struct.pack("<I", _SOME_PID), own)):
@@ -79,10 +77,10 @@ def lock(prepared: bytes) -> None:
 
 
 def fork() -> int:
-    """The system's own fork: 0 in the child.
+    """Fork by the system's own call, and return 0 in the child.
 
-    Python's would run handlers in the child that are for threads and touch many pages. Here is one
-    thread only, and what they would set right is not used.
+    Python's fork would run handlers for threads in the child, which touch many pages. The zygote
+    has one thread, and uses nothing that those handlers repair.
     """
     pid = int(_python.fork())
     if pid < 0:
@@ -91,12 +89,12 @@ def fork() -> int:
 
 
 def die_with_parent() -> None:
-    """Let this process be killed when the one that forked it ends."""
+    """Have the kernel kill this process when its parent ends."""
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def address_space() -> int:
-    """Bytes of address space that this process has, found by asking for a page under limits."""
+    """Return the bytes of address space of this process, found by mapping a page under limits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     page = mmap.PAGESIZE
     most = 1 << 47 if hard == resource.RLIM_INFINITY else hard
@@ -120,10 +118,7 @@ def _prctl(option: int, value: int) -> bool:
 def _bound(kind: int, most: int) -> None:
     try:
         resource.setrlimit(kind, (most, most))
-    except (
-        ValueError,
-        OSError,
-    ):  # it is lower already, or gVisor has none: the self-test sees to it
+    except (ValueError, OSError):  # lower already, or gVisor lacks it: the self-test checks it
         return
 
 
@@ -137,7 +132,7 @@ def _drop_capabilities() -> bool:
 
 
 def _landlock(folders: Folders) -> int:
-    """Allow reading the standard library and writing the scratch folder; the version, 0 if none."""
+    """Allow reading the library and writing the scratch folder; return the version, 0 if none."""
     version = int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
     if version < 1:
         return 0
@@ -159,7 +154,7 @@ def _landlock(folders: Folders) -> int:
 
 def _rules(folders: Folders, handled: int) -> Iterable[tuple[str, int]]:
     if os.path.isdir(folders.library):
-        yield folders.library, _READ_DIR  # names only; packages that live inside stay shut
+        yield folders.library, _READ_DIR  # names only; packages inside it stay closed
         for entry in os.scandir(folders.library):
             if entry.name not in _STRANGERS:
                 yield entry.path, _READ_FILE
@@ -178,13 +173,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     if int(_libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)) != 0:
         raise OSError(ctypes.get_errno(), f"no Landlock rule for {path}")
     os.close(opened)
-
-
-def _filter_serving(*, scratch: bool) -> bool:
-    if not syscalls.supported():
-        return False
-    decisions = syscalls.serving(scratch=scratch)
-    return _seccomp(filters.build(decisions, syscalls.EPERM, syscalls.architecture()))
 
 
 def _seccomp(code: bytes) -> bool:

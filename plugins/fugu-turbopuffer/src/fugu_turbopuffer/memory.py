@@ -15,10 +15,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fugu.core.errors import FuguError, MissingExtraError, UsageError
+from fugu.core.errors import FuguError, UsageError
 from fugu.memory.embedders import Embedder, HashedNgrams, embed
 from fugu.memory.items import ANYWHERE, By, Item, Match, Where, as_items, as_vector, check_query
-from fugu.memory.journal import Journal, RefusedError, Row, Sender, seconds_before_retry
+from fugu_turbopuffer.journal import Journal, RefusedError, Row, Sender, seconds_before_retry
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -97,10 +97,7 @@ class TurbopufferMemory(Sender):
     def __init__(self, settings: TurbopufferSettings, embedder: Embedder | None = None) -> None:
         self.settings = settings
         self.embedder = HashedNgrams() if embedder is None else embedder
-        try:
-            self._package: Any = importlib.import_module("turbopuffer")
-        except ImportError as error:
-            raise MissingExtraError("turbopuffer", "memory") from error
+        self._package: Any = importlib.import_module("turbopuffer")  # slow to import
         try:
             client = self._package.Turbopuffer(
                 api_key=settings.api_key,

@@ -1,4 +1,4 @@
-"""Shared by the tests of memories."""
+"""Shared by the tests of the memory in Turbopuffer."""
 
 from __future__ import annotations
 

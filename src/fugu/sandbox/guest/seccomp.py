@@ -1,12 +1,13 @@
-"""Which system calls a program may make, and their numbers on each kind of processor.
+"""The system calls that a program may make, and the seccomp filters that refuse all others.
 
-The list says what is allowed; all else is refused, calls of kernels to come too.
+The tables list what is allowed; calls of future kernels are refused, too.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import struct
 
 # fmt: off
 _X86_64 = {
@@ -69,7 +70,7 @@ _ALWAYS = (
 _SCRATCH = (
     "chdir", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "rmdir", "unlink", "unlinkat",
 )
-# What the zygote needs to serve, and takes away from each program.
+# Calls that the zygote needs, and that each program loses.
 _SERVING = (
     "clone", "fork", "vfork", "wait4", "waitid", "kill", "pidfd_open", "pidfd_send_signal",
     "sendto", "recvfrom", "sendmsg", "recvmsg", "prctl", "seccomp", "prlimit64", "setrlimit",
@@ -89,34 +90,18 @@ Decision = bool | int | Rule
 """True: allowed. A number: refused with this errno. A rule: it depends on the arguments."""
 
 
+# The kernel's number of this kind of processor, and its system calls; none if it is unknown.
+ARCHITECTURE, NUMBERS = _MACHINES.get(platform.machine(), (0, {}))
+
+
 def low(argument: int) -> int:
-    """Where the lower half of an argument stands."""
+    """Return the byte offset of the lower half of an argument; the upper half follows."""
     return 16 + 8 * argument
 
 
-def high(argument: int) -> int:
-    """Where the upper half of an argument stands."""
-    return low(argument) + 4
-
-
-def supported() -> bool:
-    """Whether the numbers of this kind of processor are known."""
-    return platform.machine() in _MACHINES
-
-
-def architecture() -> int:
-    """What the kernel calls this kind of processor."""
-    return _MACHINES[platform.machine()][0]
-
-
-def numbers() -> dict[str, int]:
-    """System calls by name."""
-    return _MACHINES[platform.machine()][1]
-
-
 def serving(*, scratch: bool) -> dict[int, Decision]:
-    """What the zygote may do, and so all its children; all else is refused."""
-    table = numbers()
+    """Return what the zygote may do, and so all its children; all else is refused."""
+    table = NUMBERS
     allowed = _ALWAYS + _SERVING + (_SCRATCH if scratch else ())
     decisions: dict[int, Decision] = {table[name]: True for name in allowed if name in table}
     writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | (os.O_TMPFILE & ~os.O_DIRECTORY)
@@ -133,12 +118,78 @@ def serving(*, scratch: bool) -> dict[int, Decision]:
 
 
 def programs(pid: int) -> dict[int, Decision]:
-    """What is taken away from the program in process `pid`; all else stays as `serving` says."""
-    table = numbers()
+    """Return what is refused to the program in process `pid`, in addition to `serving`."""
+    table = NUMBERS
     decisions: dict[int, Decision] = {table[name]: EPERM for name in _SERVING if name in table}
     itself = (((low(0), _ALL, pid),),)
     for name in ("kill", "tgkill"):
         decisions[table[name]] = itself
     # asking for a limit of one's own, not setting one
-    decisions[table["prlimit64"]] = (((low(0), _ALL, 0), (low(2), _ALL, 0), (high(2), _ALL, 0)),)
+    decisions[table["prlimit64"]] = (((low(0), _ALL, 0), (low(2), _ALL, 0), (low(2) + 4, _ALL, 0)),)
     return decisions
+
+
+# ---------------------------------------------------------------------- filters
+
+_LOAD, _AND, _EQUAL, _AT_LEAST, _JUMP, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x05, 0x06
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_NUMBER, _ARCHITECTURE = 0, 4  # byte offsets in seccomp_data
+_INSTRUCTION = struct.Struct("<HBBI")
+
+Instruction = tuple[int, int, int, int]
+
+
+def build(decisions: dict[int, Decision], default: Decision) -> bytes:
+    """Return the filter that decides so, and by `default` on every other number.
+
+    It is a program for the kernel's packet filter: a binary search over ranges of numbers, so that
+    a call takes about eight steps. Calls of another architecture kill the process.
+    """
+    head: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, ARCHITECTURE),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    code = head + _search(_ranges(decisions, default))
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in code)
+
+
+def _ranges(decisions: dict[int, Decision], default: Decision) -> list[tuple[int, Decision]]:
+    """Return where each run of equal decisions begins."""
+    edges: list[tuple[int, Decision]] = [(0, decisions.get(0, default))]
+    for number in sorted({n + step for n in decisions for step in (0, 1)} - {0}):
+        decision = decisions.get(number, default)
+        last = edges[-1][1]
+        if type(decision) is not type(last) or decision != last:  # True is not the errno 1
+            edges.append((number, decision))
+    return edges
+
+
+def _search(ranges: list[tuple[int, Decision]]) -> list[Instruction]:
+    if len(ranges) == 1:
+        return _decide(ranges[0][1])
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    pivot = ranges[middle][0]
+    if len(below) < 256:
+        return [(_AT_LEAST, len(below), 0, pivot), *below, *above]
+    return [(_AT_LEAST, 0, 1, pivot), (_JUMP, 0, 0, len(below)), *below, *above]
+
+
+def _decide(decision: Decision) -> list[Instruction]:
+    if decision is True:
+        return [(_RETURN, 0, 0, _ALLOW)]
+    if isinstance(decision, int):
+        return [(_RETURN, 0, 0, _ERRNO | decision)]
+    return _by_arguments(decision)
+
+
+def _by_arguments(rule: Rule) -> list[Instruction]:
+    code: list[Instruction] = []
+    for tests in rule:
+        for index, (offset, mask, value) in enumerate(tests):
+            to_next = 3 * (len(tests) - index - 1) + 1  # over the other tests and the return
+            code += [(_LOAD, 0, 0, offset), (_AND, 0, 0, mask), (_EQUAL, 0, to_next, value)]
+        code.append((_RETURN, 0, 0, _ALLOW))
+    return [*code, (_RETURN, 0, 0, _ERRNO | EPERM)]
