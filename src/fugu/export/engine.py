@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkab
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.core.errors import FuguError, UsageError
+from fugu.core.errors import FuguError, UsageError, nearest_names
 from fugu.nets.native import NativeNet
 from fugu.nets.net import Floats, Net, Place
 from fugu.spaces import Layout, Leaf
@@ -165,7 +164,7 @@ class NativeEngine:
 def check_engine(name: str) -> None:
     """Raise unless there is an engine of that name."""
     if name not in NAMES:
-        (nearest,) = difflib.get_close_matches(str(name), NAMES, n=1, cutoff=0.0)
+        (nearest,) = nearest_names(name, NAMES)
         raise UsageError(
             f"engine: given {name!r}; nearest: {nearest!r}; allowed: {', '.join(NAMES)}."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import itertools
 import logging
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fugu.core.config import read_toml
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.machine import is_running
 from fugu.core.writing import write_whole
@@ -338,7 +337,7 @@ def _find(given: str, folders: Sequence[Path], root: str | Path) -> Path:
             f"run: given {given!r}, which begins {len(matches)} names: {_listed(matches)}; "
             "allowed: a beginning that only one has."
         )
-    nearest = difflib.get_close_matches(given, list(by_name), n=3, cutoff=0.0)
+    nearest = nearest_names(given, by_name, 3)
     raise UsageError(
         f"run: given {given!r}, which is no run in {str(root)!r}; nearest: {_listed(nearest)}; "
         "allowed: a name, its beginning, a path, or 'latest'."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import types
@@ -11,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from fugu.core.errors import UsageError
+from fugu.core.errors import UsageError, nearest_names
 from fugu.core.files import parse_json
 
 T = TypeVar("T")
@@ -90,7 +89,7 @@ def parse(kind: type[T], given: Any, place: str) -> T:
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in given:
         if key not in fields:
-            (nearest,) = difflib.get_close_matches(str(key), fields, 1, cutoff=0.0)
+            (nearest,) = nearest_names(key, fields)
             raise UsageError(f"{place}: given the key {key!r}; nearest allowed: {nearest!r}.")
     for name, field in fields.items():
         if name not in given and field.default is field.default_factory is dataclasses.MISSING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fugu.algos.settings import read_config
-from fugu.core.errors import UsageError
 from fugu.core.config import dump_toml
+from fugu.core.errors import UsageError
 from fugu.core.writing import write_together
 from fugu_pufferlib.config import Conversion, Note, convert
 
