@@ -51,7 +51,7 @@ from scale_ranks import measure_ranks, ranks_table  # noqa: E402
 
 import fugu  # noqa: E402
 from fugu.core.machine import usable_cores  # noqa: E402
-from fugu.vector.parcels import ALWAYS, Plan  # noqa: E402
+from fugu.vector.backends.wire_format import WireFormat  # noqa: E402
 
 WORKERS = (1, 2, 4)
 RESULTS = Path(__file__).with_name("results") / "scale.json"
@@ -171,7 +171,7 @@ def entries(work: Workload, cluster: Nodes) -> Iterator[dict[str, Entry]]:
 
 def bytes_of(entry: Entry) -> float:
     """Bytes of one environment's step on their way to the learner."""
-    return Plan(entry.vec.groups).size(ALWAYS, entry.vec.num_envs) / entry.vec.num_envs
+    return WireFormat(entry.vec._buffers).size(entry.vec.num_envs) / entry.vec.num_envs
 
 
 def measure(quick: bool) -> Figures:

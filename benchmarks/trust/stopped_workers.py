@@ -157,7 +157,7 @@ def run_case(case: Case, rng: random.Random, folder: Path) -> None:
 
 def processes(vec: Vector) -> list[int]:
     """Return the process ids of a vector's workers."""
-    return [process.pid for process in vec._crew._processes]  # type: ignore[attr-defined]
+    return [process.pid for process in vec._backend._processes]  # type: ignore[attr-defined]
 
 
 def happen(case: Case, vec: Vector, rng: random.Random, file: Path) -> float:

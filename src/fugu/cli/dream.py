@@ -45,9 +45,9 @@ class Dream:
         from fugu.training.evaluate import load_policies
         from fugu.training.inputs import RunInputs
         from fugu.vector import make
-        from fugu.vector.film import check_film, film
+        from fugu.vector.recording import check_video, open_video
 
-        check_film(self.out)
+        check_video(self.out)
         run = Run.open(self.name, self.runs)
         cfg, policies = load_policies(
             run, run.best() if self.best else None, RunInputs(trust=self.trust)
@@ -61,7 +61,7 @@ class Dream:
                 greedy=not self.sample,
                 seed=self.seed,
             )
-        with film(self.out, self.fps) as out:
+        with open_video(self.out, self.fps) as out:
             for picture in pictures(found):
                 out.add(picture)
         model, copied = found.errors()

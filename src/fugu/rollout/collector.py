@@ -17,8 +17,8 @@ from fugu.policies.policy import Policy
 from fugu.rollout.forwards import Forward, TorchForward
 from fugu.rollout.return_normalizer import ReturnNormalizer
 from fugu.vector import Batch, GroupBatch, Vector
-from fugu.vector.commands import Seeds
-from fugu.vector.native_crew import EpisodeInfos
+from fugu.vector.backends.native import EpisodeInfos
+from fugu.vector.supervisor import Seeds
 
 
 class EpisodeStatistics:

@@ -11,7 +11,7 @@ from fugu.nets.learning import ActionPart, NativeLearner
 from fugu.policies.distribution import ActionDistribution
 from fugu.rollout.collector import Actor, Collector
 from fugu.vector import Batch, Vector
-from fugu.vector.native_crew import EpisodeInfos
+from fugu.vector.backends.native import EpisodeInfos
 
 
 class NativeCollector(Collector):
@@ -65,7 +65,7 @@ class NativeCollector(Collector):
         infos = batch.infos
         assert isinstance(infos, EpisodeInfos)
         episodes = np.zeros(1 + len(infos.names))
-        with self.vec.lend() as pool:
+        with self.vec.step_natively() as pool:
             try:
                 self._learner.collect(
                     pool,

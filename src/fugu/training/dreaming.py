@@ -17,7 +17,7 @@ from fugu.core.seeding import derive
 from fugu.policies.policy import Policy
 from fugu.training.evaluate import Players
 from fugu.vector import Vector
-from fugu.vector.batch import GroupBatch
+from fugu.vector.batching import GroupBatch
 
 Step = tuple[NDArray[Any], NDArray[Any]]  # what was seen, and the sample of what was done
 DREAMS = 0x6472  # the branch of the seed tree

@@ -37,7 +37,7 @@ from fugu.training.sharding import (
     share_of,
 )
 from fugu.vector import Vector, make
-from fugu.vector.ray_report import ClusterReport
+from fugu.vector.backends import ClusterReport
 
 SMALL = 1 << 17  # numbers of a layer for a minibatch that one thread computes best
 ENVIRONMENTS = 0  # the branch of the seed tree

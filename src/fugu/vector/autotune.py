@@ -15,10 +15,16 @@ from rich.text import Text
 
 from fugu.envs.suite import KINDS
 from fugu.track.text import size
-from fugu.vector.configurations import Configuration, Trial, Tuning, TuningError
-from fugu.vector.making import make
+from fugu.vector.make import make
 from fugu.vector.measuring import EnvProfile
-from fugu.vector.tuner import Policy, find_configuration
+from fugu.vector.tuner import (
+    Configuration,
+    Policy,
+    Trial,
+    Tuning,
+    TuningError,
+    find_configuration,
+)
 
 __all__ = ["Configuration", "EnvProfile", "Trial", "Tuning", "TuningError", "tune"]
 

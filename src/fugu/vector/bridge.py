@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import Buffers, Env, Info
 from fugu.spaces import Layout
-from fugu.vector.batch import Batch
-from fugu.vector.commands import Options, Seeds
+from fugu.vector.batching import Batch
 from fugu.vector.faults import Fault, WorkerError
-from fugu.vector.making import make
+from fugu.vector.make import make
+from fugu.vector.supervisor import Options, Seeds
 from fugu.vector.vector import Vector
 
 # What makes a vector reset and speak as the vectors of other libraries do, which hand on NaN.

@@ -1,4 +1,4 @@
-"""Faults: what went wrong in a worker, and how often it may."""
+"""Faults of workers, and how many of them are repaired by a restart."""
 
 from __future__ import annotations
 
@@ -50,18 +50,22 @@ class WorkerError(FuguError, RuntimeError):
 
 
 class RestartedError(WorkerError):
-    """Environments began anew instead of replying: asking them once more may do."""
+    """Environments restarted instead of replying; asking them again may succeed."""
+
+
+class MissingAttributeError(WorkerError, AttributeError):
+    """An environment does not have the attribute that was asked for."""
 
 
 class RestartBudget:
-    """At most `most` restarts an hour."""
+    """Allows at most `most` restarts an hour."""
 
     def __init__(self, most: int, window: float = 3600.0) -> None:
         self._most, self._window = most, window
         self._times: deque[float] = deque()
 
     def spend(self, fault: Fault) -> None:
-        """One more; raises a `WorkerError` with the fault once there is none left."""
+        """Count a restart; raise a `WorkerError` with the fault once there are too many."""
         now = time.monotonic()
         while self._times and now - self._times[0] > self._window:
             self._times.popleft()

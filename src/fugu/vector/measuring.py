@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import multiprocessing
 import signal
 import sys
 import threading
@@ -24,9 +23,8 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import own_memory
 from fugu.core.seeding import derive
 from fugu.envs.contract import Buffers, Env
-from fugu.vector.crews import CLOSE_SECONDS, end_with_learner
+from fugu.vector.backends.process import CLOSE_SECONDS, context_of, end_with_learner, start
 from fugu.vector.random_actions import RandomActions, random_policy
-from fugu.vector.scripts import start
 from fugu.vector.vector import Vector
 from fugu.vector.worker import POLLING, Setup
 
@@ -67,9 +65,7 @@ def run_isolated(start_method: str, limit: float, function: Callable[..., T], *a
             "expected an environment and options that cloudpickle can send to another process, to "
             f"be measured there; got: {error}. Or choose by hand: backend=..., num_workers=..."
         ) from error
-    context: Any = multiprocessing.get_context(start_method)
-    if start_method == "forkserver":
-        context.set_forkserver_preload(["fugu.vector.crews"])  # as for worker processes
+    context = context_of(start_method)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_task, args=(task, sender), name="fugu-measurement")
     start(process)

@@ -14,7 +14,7 @@ from fugu.core.errors import PackError
 from fugu.core.seeding import derive
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.spaces import Layout
-from fugu.vector.batch import Batch
+from fugu.vector.batching import Batch
 
 if TYPE_CHECKING:
     from fugu.vector.vector import Vector

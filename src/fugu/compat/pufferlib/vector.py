@@ -18,8 +18,8 @@ from fugu.compat.pufferlib.puffer_env import PufferEnv, Received
 from fugu.compat.pufferlib.spaces import joint_space
 from fugu.core.errors import UsageError
 from fugu.core.machine import usable_cores
-from fugu.vector.making import Backend
-from fugu.vector.making import make as make_vector
+from fugu.vector.make import Backend
+from fugu.vector.make import make as make_vector
 from fugu.vector.vector import Vector
 
 OPTIONS = (

@@ -1,4 +1,4 @@
-"""A worker in an actor of Ray: the same worker as anywhere, at a desk of its own."""
+"""A worker in an actor of Ray: the same worker as anywhere, with buffers of its own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ import fugu
 from fugu._native import Exchange
 from fugu.core.errors import MissingExtraError
 from fugu.envs.contract import AgentGroup
-from fugu.vector.channel import LocalChannel, dump
-from fugu.vector.crews import one_thread_each
-from fugu.vector.gathering import Blocks
-from fugu.vector.parcels import Desk
-from fugu.vector.worker import POLLING, TIMEOUT, Setup, Worker
+from fugu.vector.backends.process import one_thread_each
+from fugu.vector.backends.wire_format import RemoteBuffers, WireFormat
+from fugu.vector.batching import Blocks
+from fugu.vector.worker import POLLING, TIMEOUT, LocalChannel, Setup, Worker, dump
 
 try:
     import ray
@@ -43,7 +42,7 @@ class Job(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Where a worker is.
+    """Where a worker runs.
 
     Attributes:
         node: Its address, and the beginning of Ray's name for it.
@@ -61,22 +60,22 @@ class Facts(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What comes back of a request.
+    """The response to a request.
 
     Attributes:
-        rows: The parcel of the environments that are done.
-        env_ids: Which they are, 64-bit integers.
-        ended: Those of them whose episode ended.
-        mail: Messages as channels carry them, pickled; empty if there are none.
+        rows: The block of the environments that are done, in the wire format.
+        env_ids: Their numbers, 64-bit integers.
+        ended: The numbers of those whose episode ended.
+        messages: Messages as channels carry them, pickled; empty if there are none.
         steps: How many of them were stepped.
         left: Environments that are still due, or wait for something.
-        seconds: That all of it took here.
+        seconds: The seconds that the worker took.
     """
 
     rows: Blocks
     env_ids: bytes
     ended: bytes
-    mail: bytes
+    messages: bytes
     steps: int
     left: int
     seconds: float
@@ -98,7 +97,7 @@ class RayWorker:
         self._worker: Worker | None = None
 
     def begin(self) -> Facts:
-        """Load the environments' factory and try it; where this is, and what went wrong."""
+        """Load the environments' factory and try it; return where this is, and what failed."""
         node_id = ray.get_runtime_context().get_node_id()
         node = f"{ray.util.get_node_ip_address()}-{node_id[:6]}"
         facts = Facts(node, node_id, os.getpid(), self._trace.fileno())
@@ -110,23 +109,38 @@ class RayWorker:
             return facts._replace(why_not=f"{versions}; install the same everywhere")
         try:
             job = Job(*cloudpickle.loads(self._job))
-            job.setup.make().close()  # what is missing here is told before anybody steps
+            job.setup.make().close()  # what is missing here is reported before anybody steps
         except (Exception, SystemExit):
             return facts._replace(why_not=traceback.format_exc())
-        self._sit_down(job)
+        first, end = self._range
+        queue_bytes = Exchange.bytes(job.num_workers, job.num_envs)
+        buffers = RemoteBuffers(job.groups, first, end - first, queue_bytes)
+        self._wire = WireFormat(buffers, first)
+        self._queue = Exchange(buffers.queue_memory, job.num_workers, job.num_envs, 0.0)
+        self._channel, theirs = LocalChannel.pair()
+        self._worker = Worker(self._index, job.setup, buffers, self._queue, theirs)
         return facts
 
     def serve(self, env_ids: bytes, actions: bytes, commands: bytes) -> Reply:
-        """Take in what is new, work for a while, and give what is done."""
+        """Take what is new, work for a while, and return what is done."""
         began = time.perf_counter()
-        self._take_in(env_ids, actions, commands)
+        stepped = np.frombuffer(env_ids, np.int64).copy()
+        if len(stepped):
+            self._wire.unpack_actions(stepped, actions)
+            self._queue.post(stepped)
+        letters = pickle.loads(commands) if commands else []
+        for letter in letters:
+            self._channel.send(letter, lambda: None)
+        if letters:
+            self._queue.post(np.array([letter[1] for letter in letters]), True)
+        self._left += len(stepped) + len(letters)
         self._work()
-        ready = self._ids[: self._exchange.take(*self._range, len(self._ids), self._ids)].copy()
+        ready = self._ids[: self._queue.take(*self._range, len(self._ids), self._ids)].copy()
         messages = self._channel.receive()
         faults = sum(message[0] == "fault" for message in messages)
         replies = sum(message[0] in ("reply", "refusal") for message in messages)
         self._left -= len(ready) + faults
-        rows, ended = self._desk.pack(ready)
+        rows, ended = self._wire.pack(ready)
         return Reply(
             rows,
             ready.tobytes(),
@@ -142,28 +156,8 @@ class RayWorker:
         if self._worker is not None:
             self._worker.close()
 
-    def _sit_down(self, job: Job) -> None:
-        first, end = self._range
-        exchange_bytes = Exchange.bytes(job.num_workers, job.num_envs)
-        self._desk = Desk(job.groups, first, end - first, exchange_bytes)
-        self._exchange = Exchange(self._desk.exchange, job.num_workers, job.num_envs, 0.0)
-        self._channel, theirs = LocalChannel.pair()
-        self._worker = Worker(self._index, job.setup, self._desk, self._exchange, theirs)
-
-    def _take_in(self, env_ids: bytes, actions: bytes, commands: bytes) -> None:
-        stepped = np.frombuffer(env_ids, np.int64).copy()
-        if len(stepped):
-            self._desk.write_actions(stepped, actions)
-            self._exchange.post(stepped)
-        letters = pickle.loads(commands) if commands else []
-        for letter in letters:
-            self._channel.send(letter, lambda: None)
-        if letters:
-            self._exchange.post(np.array([letter[1] for letter in letters]), True)
-        self._left += len(stepped) + len(letters)
-
     def _work(self) -> None:
-        """Until nothing is due and nobody waits, or the slice is over."""
+        """Serve until nothing is due and nobody waits, or the slice of time is over."""
         assert self._worker is not None
         now = time.monotonic()
         end = now + SLICE
