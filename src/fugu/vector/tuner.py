@@ -242,21 +242,19 @@ class Tuner:
         """Return why a candidate need not be measured; empty if it should be."""
         policy_seconds = self._policy_seconds[candidate.batch_size]
         needed = expected_seconds(candidate, self.profile, policy_seconds)
+        saved = saved_seconds(candidate, self.profile, policy_seconds)
+        given = self._request.backend not in (None, "auto") or self._request.num_workers is not None
         if needed > max(self._request.seconds, START_LIMIT):
             return f"needs about {needed:.0f} s to start"
-        given = self._request.backend not in (None, "auto") or self._request.num_workers is not None
-        if given or candidate.backend in ("native", "serial"):
+        if given or candidate.backend in ("native", "serial") or saved >= EXCHANGE_SECONDS:
             return ""
-        saved = saved_seconds(candidate, self.profile, policy_seconds)
-        if saved < EXCHANGE_SECONDS:
-            return f"saves at most {1e6 * saved:.0f} us a step"  # exchanging batches costs more
-        return ""
+        return f"saves at most {1e6 * saved:.0f} us a step"  # exchanging batches costs more
 
     def _measure(self, candidate: Configuration, seconds: float) -> Trial:
-        policy_seconds = self._policy_seconds[candidate.batch_size]
-        needed = expected_seconds(candidate, self.profile, policy_seconds)
         if candidate.backend in self._stalled:
             return Trial(candidate, "ruled out", note="this backend stalled in another trial")
+        policy_seconds = self._policy_seconds[candidate.batch_size]
+        needed = expected_seconds(candidate, self.profile, policy_seconds)
         options = {**self._options, **asdict(candidate)}
         task = self._make_vector, self._factory, options, policy_seconds, seconds
         limit = TRIAL_LIMIT + 2 * seconds + 5 * needed
@@ -275,14 +273,7 @@ class Tuner:
 def find_candidates(
     request: TuningRequest, env_bytes: int, cores: int, *, is_native: bool
 ) -> list[Configuration]:
-    """Return the configurations to try, the simplest first: serial, then by number of workers.
-
-    Args:
-        request: What the caller asks for.
-        env_bytes: Memory of one environment.
-        cores: The number of cores that may be used.
-        is_native: Whether the native pool can step the environment.
-    """
+    """Return the configurations to try, the simplest first: serial, then by number of workers."""
     backends: tuple[Backend, ...] = ("native",) if is_native else ("serial", "threads", "process")
     if request.backend is not None and request.backend != "auto":
         backends = (request.backend,)
@@ -375,8 +366,7 @@ def race(
 def choose(trials: Sequence[Trial]) -> tuple[Configuration, str]:
     """Return the fastest configuration of the last round, or a simpler one within 5 %, and why.
 
-    Args:
-        trials: The trials, the simplest configuration first.
+    Trials come with the simplest configuration first.
 
     >>> def trial(backend, workers, rate):
     ...     return Trial(Configuration(backend, 8, workers, 8), "measured", rate)

@@ -19,7 +19,7 @@ from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import AgentGroup, Info
 from fugu.envs.plain import to_json
 from fugu.spaces import Layout
-from fugu.vector.backends import ClusterReport, States, WorkerBackend
+from fugu.vector.backends import ClusterReport, WorkerBackend
 from fugu.vector.batching import Batch, Batcher, Span, rows_of, span_of, whole_envs
 from fugu.vector.faults import WorkerError
 from fugu.vector.shared_buffers import SharedBuffers
@@ -29,6 +29,7 @@ from fugu.vector.worker import NATIVE
 
 if TYPE_CHECKING:
     from fugu._native import Pool
+    from fugu.vector.backends.native import PoolStates
     from fugu.vector.tuner import Tuning
 
 CLOSED = "given a vector that is closed; make a new one."
@@ -440,14 +441,15 @@ class Vector(Closing):
             return [self._batch(self._all, self._all_span)]
         return [self._batch(part, span_of(part)) for part in parts]
 
-    def _states(self, name: str) -> States:
+    def _states(self, name: str) -> PoolStates | AskedStates:
         if self.why_stateless is not None:
             raise UsageError(
                 f"{name}: given environments without states ({self.why_stateless}) allowed: "
                 "those that has_states tells of."
             )
-        asked = AskedStates(self.ask, self.num_envs, self._cfg.step_timeout)
-        return self._backend.states or asked
+        if self._backend.states is not None:
+            return self._backend.states
+        return AskedStates(self.ask, self.num_envs, self._cfg.step_timeout)
 
     def close(self) -> None:
         """End all workers. Calling it again does nothing."""

@@ -15,6 +15,7 @@ from fugu.vector.faults import WorkerError
 
 if TYPE_CHECKING:
     from fugu._native import Pool
+    from fugu.vector.backends.native import PoolStates
 
 Message = tuple[Any, ...]  # its kind, an environment, and what belongs to it
 Infos = tuple[Info, ...]
@@ -54,26 +55,6 @@ class StepQueue(Protocol):
         raise NotImplementedError("close()")
 
 
-class States(Protocol):
-    """The states of all environments of a vector, for snapshots."""
-
-    def rows(self) -> NDArray[np.uint8]:
-        """Return one row of bytes for each environment."""
-        raise NotImplementedError("rows()")
-
-    def set_rows(self, env_ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
-        """Put environments into states that `rows` returned."""
-        raise NotImplementedError("set_rows(env_ids, rows)")
-
-    def save(self) -> dict[str, NDArray[Any]]:
-        """Return the states, and the infos that environments had last."""
-        raise NotImplementedError("save()")
-
-    def load(self, saved: Mapping[str, NDArray[Any]]) -> tuple[dict[int, Infos], dict[int, str]]:
-        """Go back; return the infos, and why some environments had to be reset instead."""
-        raise NotImplementedError("load(saved)")
-
-
 class WorkerBackend:
     """Runs the workers of one vector. What it has here holds for those that need no more.
 
@@ -96,7 +77,7 @@ class WorkerBackend:
     reports_start = False
     resets_some = True
     sets_attributes = True
-    states: States | None = None
+    states: PoolStates | None = None
     pool: Pool | None = None
     all_act = False
 
