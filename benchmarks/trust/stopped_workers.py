@@ -45,7 +45,7 @@ sys.path.insert(0, str(ROOT / "tests" / "vector"))
 from stopping_toys import STEPS_TO_END, FailingFactory, arm  # noqa: E402
 
 from fugu.vector import Vector, make  # noqa: E402
-from fugu.vector.faults import RestartedError  # noqa: E402
+from fugu.vector.backends import RestartedError  # noqa: E402
 
 STEP_TIMEOUT, START_TIMEOUT = 1.0, 6.0
 SLACK = 1.0  # seconds beyond the timeout within which a failure must be noticed

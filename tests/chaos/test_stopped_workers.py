@@ -18,7 +18,7 @@ from stopping_toys import STEPS_TO_END, FailingFactory, arm
 from vector_toys import Small, Waiting
 
 from fugu.vector import Vector, make
-from fugu.vector.faults import RestartedError
+from fugu.vector.backends import RestartedError
 
 pytestmark = [
     pytest.mark.timeout(60),

@@ -30,7 +30,7 @@ pytest.importorskip("ray")
 from ray_nodes import Nodes, nodes
 
 from fugu.vector.backends import ray_cluster
-from fugu.vector.backends.wire_format import RemoteBuffers, WireFormat
+from fugu.vector.backends.ray_worker import RemoteBuffers, WireFormat
 from fugu.vector.shared_buffers import FIELDS, SharedBuffers
 
 pytestmark = [

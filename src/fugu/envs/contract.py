@@ -20,7 +20,7 @@ Info = dict[str, Any]
 
 @dataclass(frozen=True)
 class AgentGroup:
-    """Agents with the same spaces: they share a slab, a batch and a policy."""
+    """Agents with the same spaces: they share buffers, a batch and a policy."""
 
     name: str
     agents: tuple[Hashable, ...]

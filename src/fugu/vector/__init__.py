@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fugu.vector.backends import Fault, WorkerError
 from fugu.vector.batching import Batch, GroupBatch
-from fugu.vector.faults import Fault, WorkerError
 from fugu.vector.make import make
 from fugu.vector.vector import Vector
 

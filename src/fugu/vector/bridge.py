@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import Buffers, Env, Info
 from fugu.spaces import Layout
+from fugu.vector.backends import Fault, WorkerError
 from fugu.vector.batching import Batch
-from fugu.vector.faults import Fault, WorkerError
 from fugu.vector.make import make
 from fugu.vector.supervisor import Options, Seeds
 from fugu.vector.vector import Vector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,25 @@ def record(
         if value is not None and not value >= least:
             raise UsageError(f"{name}: given {value!r}; allowed: a number from {least} on.")
     check_video(path)
+    only_last = path.suffix.lower() == ".png"
     if isinstance(env, Vector):
-        _record(env, path, policy, steps, seed, fps, height, show)
-        return path
-    with make_rendered(env, copies, env_kwargs=env_kwargs) as vec:
-        _record(vec, path, policy, steps, seed, fps, height, show)
+        opened: AbstractContextManager[Vector] = nullcontext(env)
+    else:
+        opened = make_rendered(env, copies, env_kwargs=env_kwargs)
+    with opened as vec:
+        vec.async_reset(seed)
+        batch = vec.recv()
+        act = policy or random_policy(vec, seed or 0)
+        picture = _pictures(vec, height)  # before a file is begun: it may be that there are none
+        (own_fps,) = vec.apply(_fps_of, env_ids=[0])
+        with open_video(path, fps or own_fps) as video, _progress(steps, show) as advance:
+            video.add(picture)
+            for step in range(1, steps + 1):
+                vec.send(act(batch))
+                batch = vec.recv()
+                if not only_last or step == steps:
+                    video.add(_pictures(vec, height))
+                advance()
     return path
 
 
@@ -93,32 +107,6 @@ def make_rendered(
     # Rendering takes most of the time, so worker processes would only cost the way through them.
     backend: Any = "native" if native_library(resolve(env, **kwargs)) else "serial"
     return make(env, copies, backend=backend, env_kwargs=kwargs, **options)
-
-
-def _record(
-    vec: Vector,
-    path: Path,
-    policy: Policy | None,
-    steps: int,
-    seed: int | None,
-    fps: float | None,
-    height: int | None,
-    show: bool,
-) -> None:
-    vec.async_reset(seed)
-    batch = vec.recv()
-    act = policy or random_policy(vec, seed or 0)
-    picture = _pictures(vec, height)  # before a file is begun: it may be that there are none
-    (own_fps,) = vec.apply(_fps_of, env_ids=[0])
-    only_last = path.suffix.lower() == ".png"
-    with open_video(path, fps or own_fps) as out, _progress(steps, show) as advance:
-        out.add(picture)
-        for step in range(1, steps + 1):
-            vec.send(act(batch))
-            batch = vec.recv()
-            if not only_last or step == steps:
-                out.add(_pictures(vec, height))
-            advance()
 
 
 def _pictures(vec: Vector, height: int | None) -> Picture:

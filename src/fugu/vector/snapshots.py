@@ -16,9 +16,8 @@ from fugu.envs.contract import Env, Info
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.own_state import ReplayError
 from fugu.envs.plain import from_json, to_json
-from fugu.vector.backends import Infos
+from fugu.vector.backends import Infos, RestartedError
 from fugu.vector.batching import rows_of
-from fugu.vector.faults import RestartedError
 from fugu.vector.shared_buffers import FIELDS, SharedBuffers
 
 Arrays = dict[str, NDArray[Any]]

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import ActionError, UsageError
 from fugu.core.seeding import derive, fresh_seed
-from fugu.vector.backends import Infos, Message, WorkerBackend
-from fugu.vector.faults import (
+from fugu.vector.backends import (
     Fault,
+    Infos,
+    Message,
     MissingAttributeError,
-    RestartBudget,
     RestartedError,
+    WorkerBackend,
     WorkerError,
 )
 from fugu.vector.shared_buffers import SharedBuffers
 
 PATIENCE = 0.1  # seconds to wait at a time
 ABSENCE = 1.0  # seconds beyond that after which the learner itself must have been stopped
+HOUR = 3600.0  # seconds
 LOOKING = 0.3  # seconds after which the workers are looked at even if all goes well
 IDLE, READY, FAULT = 0, 4, 5  # of Exchange.state
 UNDER_WAY = (1, 2, 3)  # of Exchange.state
@@ -69,9 +71,9 @@ class Supervisor:
         self.due = np.zeros(buffers.num_envs, np.bool_)
         self.lost: set[int] = set()
         self._buffers, self._backend, self._queue = buffers, backend, backend.queue
-        self._step_timeout, self._start_timeout, max_restarts = limits
+        self._step_timeout, self._start_timeout, self._max_restarts = limits
         self._close, self._renew = close, renew
-        self._budget = RestartBudget(max_restarts)
+        self._restarts: deque[float] = deque()  # the times of those within the last hour
         self._seeds: list[int | None] = [None] * buffers.num_envs  # of the last resets
         self._reports: dict[int, tuple[str, ActionError | None]] = {}  # by environment
         self._replies: dict[int, Message] = {}  # to a call, by environment
@@ -197,12 +199,18 @@ class Supervisor:
         log.warning("%s", fault)
 
     def _spend(self, fault: Fault) -> None:
+        """Count a restart, of which so many are allowed in an hour."""
         self._note(fault)
-        try:
-            self._budget.spend(fault)
-        except WorkerError:
+        while self._restarts and now() - self._restarts[0] > HOUR:
+            self._restarts.popleft()
+        if len(self._restarts) >= self._max_restarts:
             self._close()
-            raise
+            raise WorkerError(
+                f"given more than {self._max_restarts} restarts within an hour; mend the "
+                "environment, or allow more: max_restarts=... The last fault:",
+                fault,
+            )
+        self._restarts.append(now())
 
     # ------------------------------------------------------------------ commands
 

@@ -160,10 +160,8 @@ def find_configuration(
     check_guard()
     options = dict(make_options)
     given = {
-        "backend": options.pop("backend", None),
+        **{name: options.pop(name, None) for name in ("backend", "num_workers", "batch_size")},
         "num_envs": num_envs,
-        "num_workers": options.pop("num_workers", None),
-        "batch_size": options.pop("batch_size", None),
         "group_size": options.get("group_size", 1),
         "max_memory": free_memory() // 2 if max_memory is None else max_memory,
         "policy_seconds": 0.0 if callable(policy_seconds) else policy_seconds,

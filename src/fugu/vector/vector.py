@@ -19,9 +19,8 @@ from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import AgentGroup, Info
 from fugu.envs.plain import to_json
 from fugu.spaces import Layout
-from fugu.vector.backends import ClusterReport, WorkerBackend
+from fugu.vector.backends import ClusterReport, WorkerBackend, WorkerError
 from fugu.vector.batching import Batch, Batcher, Span, rows_of, span_of, whole_envs
-from fugu.vector.faults import WorkerError
 from fugu.vector.shared_buffers import SharedBuffers
 from fugu.vector.snapshots import AskedStates, in_one_go, load_rows, rows_for, save_rows
 from fugu.vector.supervisor import Options, ResetSeeds, Seeds, Supervisor

@@ -1,4 +1,4 @@
-"""Worker backends: who steps the environments of a vector, and what a vector asks of them."""
+"""Worker backends: who steps the environments of a vector, and how they fail."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu.core.errors import FuguError
 from fugu.envs.contract import Info
-from fugu.vector.faults import WorkerError
 
 if TYPE_CHECKING:
     from fugu._native import Pool
@@ -19,6 +19,53 @@ if TYPE_CHECKING:
 
 Message = tuple[Any, ...]  # its kind, an environment, and what belongs to it
 Infos = tuple[Info, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a worker or of an environment in it.
+
+    Attributes:
+        kind: "raised", "exited", "killed", "stalled", with Ray "lost" (the worker or its node) or,
+            of a restored one, "replayed otherwise".
+        worker: The worker.
+        envs: The environments whose step broke.
+        detail: The traceback, or the exit code or signal.
+        seed: Seed of the first of them.
+        actions: The last actions of the first of them, flat, a list for each group.
+    """
+
+    kind: str
+    worker: int
+    envs: tuple[int, ...]
+    detail: str
+    seed: int | None
+    actions: tuple[list[Any], ...]
+
+    def __str__(self) -> str:
+        where = f"environment {self.envs[0]}" if self.envs else "no environment"
+        if len(self.envs) > 1:
+            where = f"environments {self.envs[0]} and {len(self.envs) - 1} more"
+        return (
+            f"worker {self.worker} {self.kind} in {where} "
+            f"(seed {self.seed}, last actions {self.actions}):\n{self.detail.rstrip()}"
+        )
+
+
+class WorkerError(FuguError, RuntimeError):
+    """Workers failed more often than `max_restarts` allows, or in a way that none may."""
+
+    def __init__(self, message: str, fault: Fault | None = None) -> None:
+        self.fault = fault
+        super().__init__(f"{message}\n{fault}" if fault else message)
+
+
+class RestartedError(WorkerError):
+    """Environments restarted instead of replying; asking them again may succeed."""
+
+
+class MissingAttributeError(WorkerError, AttributeError):
+    """An environment does not have the attribute that was asked for."""
 
 
 class StepQueue(Protocol):

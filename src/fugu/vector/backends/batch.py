@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from fugu.core.errors import EnvError, UsageError
 from fugu.envs.batch_env import BatchEnv
 from fugu.envs.finite import ADVICE, first_not_finite, make_check
-from fugu.vector.backends import Message, WorkerBackend
+from fugu.vector.backends import Message, WorkerBackend, WorkerError
 from fugu.vector.backends.local import join_threads, stack_of, start_threads
-from fugu.vector.faults import WorkerError
 from fugu.vector.shared_buffers import SharedBuffers
 
 POSTED, READY, TAKEN = 1, 2, 0  # states of a copy

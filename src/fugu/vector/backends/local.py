@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fugu.vector.backends import Message, WorkerBackend
-from fugu.vector.faults import WorkerError
+from fugu.vector.backends import Message, WorkerBackend, WorkerError
 from fugu.vector.shared_buffers import SharedBuffers
 from fugu.vector.worker import (
     CLOSING,

@@ -13,8 +13,7 @@ from fugu.core.seeding import fresh_seed
 from fugu.envs.contract import AgentGroup
 from fugu.envs.native_env import EPISODE, NativeEnv, check_actions, episode_info, start_pool
 from fugu.envs.native_library import NativeSpec
-from fugu.vector.backends import Infos, Message, WorkerBackend
-from fugu.vector.faults import WorkerError
+from fugu.vector.backends import Infos, Message, WorkerBackend, WorkerError
 from fugu.vector.shared_buffers import SharedBuffers
 from fugu.vector.snapshots import check_keys
 from fugu.vector.worker import call_environment

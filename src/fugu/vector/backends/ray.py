@@ -20,12 +20,10 @@ import fugu
 from fugu._native import Exchange
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs.contract import AgentGroup
-from fugu.vector.backends import ClusterReport, Message, NodeReport
+from fugu.vector.backends import ClusterReport, Message, NodeReport, WorkerError
 from fugu.vector.backends.local import QueueBackend
 from fugu.vector.backends.ray_cluster import Lease, RaySettings
-from fugu.vector.backends.ray_worker import Facts, Job, RayWorker, Reply
-from fugu.vector.backends.wire_format import Ids, WireFormat
-from fugu.vector.faults import WorkerError
+from fugu.vector.backends.ray_worker import Facts, Ids, Job, RayWorker, Reply, WireFormat
 from fugu.vector.shared_buffers import SharedBuffers
 from fugu.vector.supervisor import UNDER_WAY
 from fugu.vector.worker import Setup
