@@ -17,7 +17,7 @@ from fugu.algos.ppo_loss import PpoLossConfig, ValueLoss, loss_settings
 from fugu.algos.segment_view import Minibatch
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
-from fugu.nets.learning import Block, NativeLearner
+from fugu.nets.learning import FlatParameters, NativeLearner
 from fugu.nets.native import targets
 from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import MinGruCore
@@ -142,7 +142,7 @@ def by_core(
         ratios,
     )
     found = ratios[:, drawn.own].T.ravel()
-    return learner.block.grads.astype(np.float64), found, sums
+    return learner.flat.grads.astype(np.float64), found, sums
 
 
 def written(policy: Policy, batch: Minibatch, drawn: Any) -> tuple[Any, Any]:
@@ -201,7 +201,7 @@ def test_heads_and_cores(core: str, action: str, masked: bool) -> None:
         with torch.no_grad():
             policy.core.gates.bias[48:] += 4.0
     right = by_torch(policy, batch, smooth)
-    short = by_core(policy, layout, batch, smooth, pairs=True)
+    short = by_core(policy, layout, batch, smooth, bfloat16=True)
     assert 1e-7 < distance(short[0], right[0]) < 1e-2
 
 
@@ -246,13 +246,13 @@ def test_losses(loss: Any, critics: int) -> None:
 
 
 @pytest.mark.parametrize("target", targets())
-@pytest.mark.parametrize("pairs", [False, True])
-def test_every_kind_of_processor(target: str, pairs: bool) -> None:
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_every_kind_of_processor(target: str, bfloat16: bool) -> None:
     policy, layout = make(VECTOR, ACTIONS["mixed"], core="lstm", layers=2)
     batch, cfg = experience(policy, layout, True), PpoLossConfig(clip=9.0, value_loss="mse")
     right = by_torch(policy, batch, cfg)
-    found = by_core(policy, layout, batch, cfg, target=target, pairs=pairs)
-    assert distance(found[0], right[0]) < (2e-2 if pairs else 1e-5)
+    found = by_core(policy, layout, batch, cfg, target=target, bfloat16=bfloat16)
+    assert distance(found[0], right[0]) < (2e-2 if bfloat16 else 1e-5)
 
 
 class WithNorms(torch.nn.Module):
@@ -336,7 +336,7 @@ def test_weights_are_shared_with_torch() -> None:
     assert not np.allclose(before, after)
     copied = {name: value.clone() for name, value in policy.state_dict().items()}
     policy.load_state_dict(copied)
-    assert learner.block.holds(next(policy.parameters()).detach().numpy())
+    assert learner.flat.holds(next(policy.parameters()).detach().numpy())
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_what_cannot_be_learned_is_refused(
 
 def test_gradients_are_clipped_as_torch_clips_them() -> None:
     policy, _ = make(VECTOR, ACTIONS["mixed"])
-    block = Block(policy)
+    block = FlatParameters(policy)
     given = np.random.default_rng(3).normal(size=block.grads.size).astype(np.float32)
     for most in (0.5, 1e6):
         block.grads[:] = given

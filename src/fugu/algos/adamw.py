@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fugu import native
-from fugu.nets.learning import Block
+from fugu.nets.learning import FlatParameters
 
 if TYPE_CHECKING or native.available:
     from fugu import _native
@@ -32,7 +32,7 @@ class BlockAdamW(torch.optim.AdamW):
         threads: That share the work.
 
     >>> layer = torch.nn.Linear(1, 1)
-    >>> block = Block(layer)
+    >>> block = FlatParameters(layer)
     >>> block.weights[:], block.grads[:] = 1.0, (10.0, -0.1)
     >>> BlockAdamW(block, layer.parameters(), lr=0.5).step()
     >>> block.weights.round(3).tolist()
@@ -41,7 +41,7 @@ class BlockAdamW(torch.optim.AdamW):
 
     def __init__(
         self,
-        block: Block,
+        block: FlatParameters,
         params: Iterable[Tensor],
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
@@ -64,8 +64,8 @@ class BlockAdamW(torch.optim.AdamW):
         self._steps = np.zeros(len(group["params"]), np.float32)  # all the same
         views = {
             "step": torch.from_numpy(self._steps).unbind(),
-            "exp_avg": self._block.parts(self._means),
-            "exp_avg_sq": self._block.parts(self._squares),
+            "exp_avg": self._block.views(self._means),
+            "exp_avg_sq": self._block.views(self._squares),
         }
         for name, parts in views.items():
             for parameter, part in zip(group["params"], parts, strict=True):

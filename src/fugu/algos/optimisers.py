@@ -90,8 +90,8 @@ def make_optimiser(
     if eps is None:
         eps = EPSILONS.get(cfg.kind, 0.0)
     if cfg.kind == "adamw":
-        if core and core.block.learns_all:
-            return BlockAdamW(core.block, given, rate, betas, eps, decay, core.threads)
+        if core and core.flat.learns_all:
+            return BlockAdamW(core.flat, given, rate, betas, eps, decay, core.threads)
         fused = all(param.device.type in ("cpu", "cuda") for param in given)  # one pass, not many
         return torch.optim.AdamW(given, rate, betas, eps, decay, fused=fused)
     if cfg.kind == "laprop":

@@ -422,7 +422,7 @@ class PPOLearner:
         cfg, parts = self.cfg, self.cfg.parts(usual)
         now = self._annealed(progress)
         if self.native is not None:
-            self.native.block.show_grads()
+            self.native.flat.show_grads()
         for group in self.optimiser.param_groups:
             group["lr"] *= self._rate.scale
         sums: dict[str, list[float]] = {}
@@ -553,7 +553,7 @@ class PPOLearner:
         """Scale gradients down to the greatest norm allowed; return the norm they had."""
         most = self.cfg.max_gradient_norm
         if self.native is not None:
-            return self.native.block.clip_grads(most)
+            return self.native.flat.clip_grads(most)
         return float(nn.utils.clip_grad_norm_(self._parameters, most))
 
     def _gradients(

@@ -25,7 +25,7 @@ class NativeCollector(Collector):
         super().__init__(vec, [actor])
         self._actor, self._learner = actor, learner
         self._parts = action_parts(actor.policy.distribution)
-        self._pages = learner.pages(actor.segments)
+        self._tables = learner.bind(actor.segments)
 
     @torch.no_grad()
     def collect(self) -> None:
@@ -69,7 +69,7 @@ class NativeCollector(Collector):
             try:
                 self._learner.collect(
                     pool,
-                    self._pages,
+                    self._tables,
                     first,
                     begin,
                     steps,

@@ -69,7 +69,7 @@ PARTS = {
         "fugu.algos.muon:Muon.step",
         "torch.optim:Optimizer.zero_grad",
         "torch.nn.utils:clip_grad_norm_",
-        "fugu.nets.learning:Block.clip_grads",
+        "fugu.nets.learning:FlatParameters.clip_grads",
     ],
 }
 MATRIX_PRODUCTS = re.compile(

@@ -20,7 +20,7 @@ from fugu.core.errors import MissingExtraError, PackError, UsageError
 from fugu.envs.contract import Info
 from fugu.envs.masks import mask_heads
 from fugu.native.nodes import join
-from fugu.native.packing_reference import describe
+from fugu.native.packing import describe
 from fugu.spaces import Layout, Leaf
 from fugu.vector.bridge import Arrival, Bridge, bridge_to, is_wrapped_in, refusal
 from fugu.vector.vector import Vector

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fugu.core.closing import Closing
 from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import AgentGroup, Info
-from fugu.envs.plain import to_json
+from fugu.envs.states import to_json
 from fugu.spaces import Layout
 from fugu.vector.backends import ClusterReport, WorkerBackend, WorkerError
 from fugu.vector.batching import Batch, Batcher, Span, rows_of, span_of, whole_envs

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 from fugu.core.errors import UsageError
 from fugu.core.seeding import fresh_seed
 from fugu.envs.contract import AgentGroup
-from fugu.envs.native_env import EPISODE, NativeEnv, check_actions, episode_info, start_pool
-from fugu.envs.native_library import NativeSpec
+from fugu.envs.native_env import (
+    EPISODE,
+    NativeEnv,
+    NativeSpec,
+    check_actions,
+    episode_info,
+    start_pool,
+)
 from fugu.vector.backends import Infos, Message, WorkerBackend, WorkerError
 from fugu.vector.shared_buffers import SharedBuffers
 from fugu.vector.snapshots import check_keys
