@@ -28,7 +28,7 @@ from fugu.envs import suite
 from fugu.envs.building import build
 from fugu.envs.native_env import NativeLibrary, start_pool
 from fugu.vector.random_actions import RandomActions
-from fugu.vector.slab import Slab
+from fugu.vector.shared_buffers import SharedBuffers
 
 COPIES = 1024
 LARGE = 500  # bytes of an observation above which the target is half
@@ -50,8 +50,8 @@ def suite_rate(name: str, threads: int, seconds: float) -> tuple[float, int]:
     with fugu.make(name, COPIES, num_workers=threads) as vec:
         vec.reset(seed=0)
         players = [RandomActions(g, COPIES * g.num_agents, i) for i, g in enumerate(vec.groups)]
-        pool, ids = vec._exchange, np.arange(COPIES)
-        rows = vec._slab.rows
+        pool, ids = vec._queue, np.arange(COPIES)
+        rows = vec._buffers.rows
         variants = []
         for _ in range(8):  # drawn beforehand; a choice that a mask forbids is one like others here
             variants.append([p._variants[len(variants) % len(p._variants)] for p in players])
@@ -129,14 +129,14 @@ def measure_chunks(options: Options) -> None:
     actions = (np.random.default_rng(0).random((16, 256)) < 0.05).astype(np.int64)
     for _ in range(3 if options.quick else 7):
         for kind, chunk in (("claimed", 0), ("fixed", 128)):
-            slab = Slab(spec.groups, 256, 64)
-            pool, _ = start_pool(library, spec, slab.rows, 256, threads=1, chunk=chunk)
+            buffers = SharedBuffers(spec.groups, 256, 64)
+            pool, _ = start_pool(library, spec, buffers.rows, 256, threads=1, chunk=chunk)
             for env in range(256):
                 pool.reset(env, env)
             ids, out = np.arange(256), np.zeros(256, np.int64)
             began = time.perf_counter()
             for i in range(100):
-                slab.rows[0].actions[:, 0] = actions[i % 16]
+                buffers.rows[0].actions[:, 0] = actions[i % 16]
                 pool.post(ids)
                 pool.wait_ready(0, 256, 256, 0, 10.0)
                 pool.take(0, 256, 256, out)

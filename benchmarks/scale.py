@@ -8,7 +8,8 @@ that everything is measured but the wire between machines. Settings take turns, 
 a figure is the median of its rounds. Beside them are the caller alone and processes.
 
 A request takes the time of its worker (steps, and packing), the learner's own (sending, fetching,
-copying into the slab), and what is left: Ray's way there and back. With one worker these add up.
+copying into the shared buffers), and what is left: Ray's way there and back. With one worker these
+add up.
 
 Then breakout is trained by one and by two learners (`scale_ranks.py`), and without --quick CartPole
 on three nodes, one of which is killed on the way. Figures go to `benchmarks/results/scale.json`;
@@ -51,7 +52,7 @@ from scale_ranks import measure_ranks, ranks_table  # noqa: E402
 
 import fugu  # noqa: E402
 from fugu.core.machine import usable_cores  # noqa: E402
-from fugu.vector.parcels import ALWAYS, Plan  # noqa: E402
+from fugu.vector.backends.ray_worker import WireFormat  # noqa: E402
 
 WORKERS = (1, 2, 4)
 RESULTS = Path(__file__).with_name("results") / "scale.json"
@@ -171,7 +172,7 @@ def entries(work: Workload, cluster: Nodes) -> Iterator[dict[str, Entry]]:
 
 def bytes_of(entry: Entry) -> float:
     """Bytes of one environment's step on their way to the learner."""
-    return Plan(entry.vec.groups).size(ALWAYS, entry.vec.num_envs) / entry.vec.num_envs
+    return WireFormat(entry.vec._buffers).size(entry.vec.num_envs) / entry.vec.num_envs
 
 
 def measure(quick: bool) -> Figures:

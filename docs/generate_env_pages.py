@@ -112,7 +112,7 @@ def picture(name: str) -> Any:
         best = vec.render()[0]
         for step in range(STEPS):
             batch = vec.recv() if step else None
-            rows = [g.rows for g in batch.groups] if batch else list(vec._slab.rows)
+            rows = [g.rows for g in batch.groups] if batch else list(vec._buffers.rows)
             actions = [player.sample(r) for player, r in zip(players, rows, strict=True)]
             vec.send(actions[0] if len(actions) == 1 else tuple(actions))
         ended = vec.recv().infos

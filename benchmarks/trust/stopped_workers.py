@@ -45,7 +45,7 @@ sys.path.insert(0, str(ROOT / "tests" / "vector"))
 from stopping_toys import STEPS_TO_END, FailingFactory, arm  # noqa: E402
 
 from fugu.vector import Vector, make  # noqa: E402
-from fugu.vector.faults import RestartedError  # noqa: E402
+from fugu.vector.backends import RestartedError  # noqa: E402
 
 STEP_TIMEOUT, START_TIMEOUT = 1.0, 6.0
 SLACK = 1.0  # seconds beyond the timeout within which a failure must be noticed
@@ -157,7 +157,7 @@ def run_case(case: Case, rng: random.Random, folder: Path) -> None:
 
 def processes(vec: Vector) -> list[int]:
     """Return the process ids of a vector's workers."""
-    return [process.pid for process in vec._crew._processes]  # type: ignore[attr-defined]
+    return [process.pid for process in vec._backend._processes]  # type: ignore[attr-defined]
 
 
 def happen(case: Case, vec: Vector, rng: random.Random, file: Path) -> float:

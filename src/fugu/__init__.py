@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fugu.training.session import resume as resume
     from fugu.training.session import train as train
     from fugu.vector import Vector as Vector
-    from fugu.vector import make as make
+    from fugu.vector.make import make as make
 
 __version__ = "0.1.0"
 

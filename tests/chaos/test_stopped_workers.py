@@ -18,7 +18,7 @@ from stopping_toys import STEPS_TO_END, FailingFactory, arm
 from vector_toys import Small, Waiting
 
 from fugu.vector import Vector, make
-from fugu.vector.faults import RestartedError
+from fugu.vector.backends import RestartedError
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -29,7 +29,7 @@ START = 15.0  # start_timeout, where it is not what is tested
 
 
 def pids(vec: Vector) -> list[int]:
-    return [process.pid for process in vec._crew._processes]  # type: ignore[attr-defined]
+    return [process.pid for process in vec._backend._processes]  # type: ignore[attr-defined]
 
 
 def vector(file: Path, **options: Any) -> Vector:
@@ -196,7 +196,7 @@ def test_a_stopped_worker_does_not_hang_the_end_of_python() -> None:
         from vector_toys import Small
         vec = fugu.make(Small, 2, backend="process", num_workers=2)
         vec.reset(seed=1)
-        for process in vec._crew._processes:
+        for process in vec._backend._processes:
             os.kill(process.pid, signal.SIGSTOP)
         print("end", flush=True)
     """)
@@ -237,7 +237,7 @@ def test_a_learner_that_was_stopped_itself_blames_nobody() -> None:
         from vector_toys import Sleepy
         vec = fugu.make(Sleepy, 2, backend="process", num_workers=2, step_timeout=1.0)
         vec.reset(seed=1)
-        own = [os.getpid(), *(process.pid for process in vec._crew._processes)]
+        own = [os.getpid(), *(process.pid for process in vec._backend._processes)]
         wake = f"import os, signal, time; time.sleep(3)\\nfor pid in {own}: os.kill(pid, 18)"
         script = f"import os, time; time.sleep(0.2)\\nfor pid in {own}: os.kill(pid, 19)\\n" + wake
         stopper = subprocess.Popen([sys.executable, "-c", script])

@@ -62,7 +62,7 @@ def children(pid: int | None = None) -> list[int]:
 
 
 def workers_of(vec: Vector) -> list[int]:
-    return [process.pid for process in vec._crew._processes]  # type: ignore[attr-defined]
+    return [process.pid for process in vec._backend._processes]  # type: ignore[attr-defined]
 
 
 def descriptors() -> int:
@@ -255,7 +255,7 @@ import fugu
 def main():
     vec = fugu.make(Sleepy, 4, backend="process", num_workers=2, start_method={method!r})
     vec.reset(seed=0)
-    print("ready", *[p.pid for p in vec._crew._processes], flush=True)
+    print("ready", *[p.pid for p in vec._backend._processes], flush=True)
     {ending}
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from fugu.cli.games import Game
 from fugu.cli.screens import KeyEvent, commands_of, run
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs.resolve import resolve
-from fugu.vector.batch import Batch
+from fugu.vector.batching import Batch
 from fugu.vector.recording import record
 
 iio = pytest.importorskip("imageio.v3")

@@ -10,8 +10,7 @@ from lessons import judge, learn
 from ray_nodes import Nodes, nodes
 
 from fugu.training.trainer import Progress, Trainer
-from fugu.vector.faults import Fault
-from fugu.vector.ray_report import ClusterReport
+from fugu.vector.backends import ClusterReport, Fault
 
 ENV, STEPS, THRESHOLD = "CartPole-v1", 250_000, 450.0
 NUM_NODES, WORKERS, SEATS = 3, 6, 3  # two nodes have seats for all workers

@@ -46,7 +46,7 @@ def play(vec: Vector, steps: int, seed: int = 0) -> list[bytes]:
 
 def step_all(vec: Vector, players: Players) -> NDArray[np.uint8]:
     """One step of all copies; what came of it."""
-    vec.send(players.actions(vec._slab.rows))
+    vec.send(players.actions(vec._buffers.rows))
     return np.frombuffer(_bytes(vec.recv()), np.uint8)
 
 

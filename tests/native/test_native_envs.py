@@ -95,7 +95,7 @@ def test_episodes_are_cut_off_at_max_steps_with_a_final_observation(name: str) -
         players = Players(vec, 3)
         lengths = np.zeros(3, int)
         for _ in range(12):
-            vec.send(players.actions(vec._slab.rows))
+            vec.send(players.actions(vec._buffers.rows))
             batch = vec.recv()
             lengths += 1
             for env in range(3):
@@ -120,9 +120,9 @@ def test_infos_tell_of_whole_episodes(name: str) -> None:
     with make(name, 4, env_kwargs={"max_steps": 20}) as vec:
         vec.reset(seed=2)
         players = Players(vec, 4)
-        totals = [np.zeros(len(r.rewards)) for r in vec._slab.rows]
+        totals = [np.zeros(len(r.rewards)) for r in vec._buffers.rows]
         for _ in range(100):
-            vec.send(players.actions(vec._slab.rows))
+            vec.send(players.actions(vec._buffers.rows))
             batch = vec.recv()
             ended: dict[int, list[float]] = {}
             for total, group in zip(totals, batch.groups, strict=True):
@@ -146,7 +146,7 @@ def test_observations_are_values_of_their_space(name: str) -> None:
         players = Players(vec, 4)
         for _ in range(200):
             step_all(vec, players)
-            for group, rows in zip(vec.groups, vec._slab.rows, strict=True):
+            for group, rows in zip(vec.groups, vec._buffers.rows, strict=True):
                 layout = group.observation_layout
                 assert layout.space.contains(layout.unpack(rows.observations[0]))
                 assert np.isfinite(rows.rewards).all()
@@ -180,7 +180,7 @@ def test_random_settings_never_crash(name: str, data: st.DataObject) -> None:
         players = Players(vec, 2)
         for _ in range(30):
             step_all(vec, players)
-        for rows in vec._slab.rows:
+        for rows in vec._buffers.rows:
             assert not np.isnan(rows.rewards).any()
 
 
@@ -191,7 +191,7 @@ def test_actions_outside_the_space_are_refused_with_their_name(name: str) -> Non
         state = vec.state()
         for g, group in enumerate(vec.groups):
             for path, value in _wrong(group.action_layout):
-                actions = players.actions(vec._slab.rows)
+                actions = players.actions(vec._buffers.rows)
                 parts = [actions] if len(vec.groups) == 1 else list(actions)
                 group.action_layout.views(parts[g])  # the layout is what is meant
                 _set(group.action_layout, parts[g], path, value)

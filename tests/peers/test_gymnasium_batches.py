@@ -14,7 +14,7 @@ from peer_toys import NUM_ENVS, equal, registered
 from strategies import LIMIT, any_space, same, value_of
 
 import fugu
-from fugu.vector.gymnasium_adapter import ArrayTree, ValueTree, _structure_of
+from fugu.vector.gymnasium_adapter import BatchedObservations
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -74,12 +74,11 @@ def test_any_space_is_batched_as_gymnasium_batches_it(space: Any, seed: int) -> 
         layout.pack(value, row)
     expected = concatenate(space, values, create_empty_array(space, NUM_ENVS))
     for copy in (True, False):
-        structure = _structure_of(layout)(layout, NUM_ENVS, copy)
-        assert isinstance(structure, ArrayTree | ValueTree)
-        assert same(structure.batch(rows), expected)
+        form = BatchedObservations(layout, NUM_ENVS, copy=copy)
+        assert same(form.batch(rows), expected)
         for row, value in zip(rows, values, strict=True):
-            assert same(structure.single(row), layout.unpack(row))
-            assert equal(structure.single(row), value) or _has_nan(value)
+            assert same(form.single(row), layout.unpack(row))
+            assert equal(form.single(row), value) or _has_nan(value)
 
 
 def _limited(space: Any) -> bool:

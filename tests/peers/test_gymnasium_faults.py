@@ -84,11 +84,11 @@ def test_a_worker_that_dies_between_two_steps_is_a_cut_too() -> None:
     vector = ours(Remembers, "process")
     vector.reset(seed=5)
     seen = vector.step([1, 1, 1])[0]
-    process = vector.vector._crew._processes[0]
+    process = vector.vector._backend._processes[0]
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     _, _, _, truncations, infos = vector.step([1, 1, 1])
-    lost = vector.vector._exchange.envs_of(0)
+    lost = vector.vector._queue.envs_of(0)
     assert truncations.tolist() == [lost[0] <= env < lost[1] for env in range(NUM_ENVS)]
     assert np.array_equal(infos["final_obs"][0], seen[0])
     assert infos["final_info"]["fault"][0]

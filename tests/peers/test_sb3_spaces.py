@@ -19,7 +19,7 @@ pytest.importorskip("stable_baselines3")
 from sb3_vectors import ours
 
 from fugu.vector import to_sb3
-from fugu.vector.sb3_spaces import ActionForm, ObservationForm
+from fugu.vector.sb3_adapter import ActionForm, ObservationForm
 
 pytestmark = pytest.mark.timeout(120)
 

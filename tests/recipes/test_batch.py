@@ -16,6 +16,7 @@ import fugu
 from fugu.core.errors import ActionError, UsageError
 from fugu.envs.recipes import all_recipes
 from fugu.vector import Vector, WorkerError
+from fugu.vector.shared_buffers import SharedBuffers
 
 ROWS = ("observations", "rewards", "terminations", "truncations", "live", "valid", "final")
 
@@ -66,7 +67,7 @@ def test_processes_give_the_same_rows() -> None:
 
 def test_rows_are_written_where_they_are_read() -> None:
     batch = visiting.batch("", 3, 1)
-    rows = fugu.vector.slab.Slab(batch.groups, 3, 0).rows[0]
+    rows = SharedBuffers(batch.groups, 3, 0).rows[0]
     batch.bind(rows)
     batch.reset([1, 2, 3])
     rows.actions[:] = 2

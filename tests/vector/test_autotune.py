@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from vector_toys import Herd, Naughty, Sleepy, Small, Waiting, misbehave
 
-import fugu.vector.making
 import fugu.vector.tuner
 from fugu.core.errors import UsageError
 from fugu.vector import make
@@ -26,6 +25,7 @@ from fugu.vector.autotune import Configuration, Tuning, TuningError, tune
 from fugu.vector.tuner import find_configuration
 
 pytestmark = pytest.mark.timeout(120)
+MAKE = sys.modules["fugu.vector.make"]  # the module: the package has the function by its name
 QUICK: dict[str, Any] = {"seconds": 0.4, "show": False}
 
 
@@ -216,7 +216,7 @@ def test_names_that_are_unknown_are_refused() -> None:
 @pytest.fixture
 def quick_make(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = functools.partial(find_configuration, seconds=0.4)
-    monkeypatch.setattr(fugu.vector.making, "find_configuration", quick)
+    monkeypatch.setattr(MAKE, "find_configuration", quick)
 
 
 @pytest.mark.usefixtures("quick_make")
@@ -255,7 +255,7 @@ def test_make_measures_nothing_unless_it_is_asked_to(monkeypatch: pytest.MonkeyP
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("measured")
 
-    monkeypatch.setattr(fugu.vector.making, "find_configuration", refuse)
+    monkeypatch.setattr(MAKE, "find_configuration", refuse)
     with make(Small, 1) as vec:
         assert vec.backend == "serial"
         assert vec.tuning is None  # type: ignore[attr-defined]

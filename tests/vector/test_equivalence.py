@@ -33,7 +33,7 @@ ENVS: dict[str, Callable[[], Any]] = {
 def random_actions(vec: Vector, rng: np.random.Generator) -> tuple[Any, ...]:
     """Rows of random legal actions for all agents."""
     found = []
-    for group, rows in zip(vec.groups, vec._slab.rows, strict=True):
+    for group, rows in zip(vec.groups, vec._buffers.rows, strict=True):
         layout = group.action_layout
         flat = layout.zeros(vec.num_envs * group.num_agents)
         layout.space.seed(int(rng.integers(2**31)))

@@ -19,8 +19,8 @@ from fugu.envs.batch_env import BatchEnv, Moves
 from fugu.envs.contract import AgentGroup, Buffers, Env
 from fugu.spaces import Layout
 from fugu.vector import Vector, WorkerError, make
-from fugu.vector.batch_crew import BatchCrew
-from fugu.vector.slab import Slab
+from fugu.vector.backends.batch import BatchBackend
+from fugu.vector.shared_buffers import SharedBuffers
 from fugu.vector.vector import VectorSettings
 
 BACKENDS = ["serial", "threads", "process"]
@@ -196,9 +196,9 @@ class SpoiledBatch(BatchEnv):
 @pytest.mark.parametrize("checks", [True, False])
 def test_copies_that_step_at_once_are_checked(checks: bool) -> None:
     batches = [SpoiledBatch(2), SpoiledBatch(2)]
-    slab = Slab(batches[0].groups, 4, 0)
-    crew = BatchCrew(batches, slab, checks)
-    with Vector(slab, crew.vector_exchange(), crew, VectorSettings(4), "batch") as vec:
+    buffers = SharedBuffers(batches[0].groups, 4, 0)
+    backend = BatchBackend(batches, buffers, checks)
+    with Vector(buffers, backend, VectorSettings(4)) as vec:
         vec.reset(seed=1)
         vec.step([0, 0, 0, 0])
         if checks:

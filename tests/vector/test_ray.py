@@ -29,9 +29,9 @@ from fugu.vector import Vector, WorkerError, make
 pytest.importorskip("ray")
 from ray_nodes import Nodes, nodes
 
-from fugu.vector import ray_cluster
-from fugu.vector.parcels import Desk, Unpacker
-from fugu.vector.slab import FIELDS, Slab
+from fugu.vector.backends import ray_cluster
+from fugu.vector.backends.ray_worker import RemoteBuffers, WireFormat
+from fugu.vector.shared_buffers import FIELDS, SharedBuffers
 
 pytestmark = [
     pytest.mark.slow,  # nodes of a cluster starve beside the other tests
@@ -48,11 +48,11 @@ def cluster() -> Iterator[Nodes]:
 
 
 def pids(vec: Vector) -> list[int]:
-    return [member.facts.pid for member in vec._crew._members]  # type: ignore[attr-defined]
+    return [member.facts.pid for member in vec._backend._members]  # type: ignore[attr-defined]
 
 
 def nodes_of(vec: Vector) -> set[str]:
-    return {member.facts.node for member in vec._crew._members}  # type: ignore[attr-defined]
+    return {member.facts.node for member in vec._backend._members}  # type: ignore[attr-defined]
 
 
 def wait_until(condition: Any, seconds: float = 20.0) -> bool:
@@ -62,49 +62,50 @@ def wait_until(condition: Any, seconds: float = 20.0) -> bool:
     return bool(condition())
 
 
-# ---------------------------------------------------------------------- parcels
+# ---------------------------------------------------------------------- the wire format
 
 
 @pytest.mark.parametrize("env", [Small, Walk, Herd])
 @pytest.mark.parametrize("ids", [[3, 4, 5, 6], [4], [3, 6], []])
-def test_parcels_carry_every_row(env: Any, ids: list[int]) -> None:
+def test_blocks_carry_every_row(env: Any, ids: list[int]) -> None:
     """But `final` only of episodes that ended, and of nobody else anything."""
     with make(env, 1, backend="serial") as one:
         groups = one.groups
-    rng, desk, slab = np.random.default_rng(1), Desk(groups, 3, 4, 64), Slab(groups, 8, 64)
-    for rows in desk.rows:
+    rng, remote = np.random.default_rng(1), RemoteBuffers(groups, 3, 4, 64)
+    buffers = SharedBuffers(groups, 8, 64)
+    for rows in remote.rows:
         for name in FIELDS:
             array = getattr(rows, name)
             raw = array.reshape(-1).view(np.uint8)
             raw[:] = rng.integers(0, 2 if array.dtype == bool else 255, len(raw))
-    desk.rows[0].terminations[:], desk.rows[0].truncations[:] = False, False
-    for rows in desk.rows[1:]:
+    remote.rows[0].terminations[:], remote.rows[0].truncations[:] = False, False
+    for rows in remote.rows[1:]:
         rows.terminations[:], rows.truncations[:] = False, False
     for env_id in (3, 6):
-        desk.of_env(env_id)[0].truncations[-1] = True
+        remote.of_env(env_id)[0].truncations[-1] = True
     env_ids = np.array(ids, np.int64)
-    block, ended = desk.pack(env_ids)
+    block, ended = WireFormat(remote, 3).pack(env_ids)
     assert ended.tolist() == [env_id for env_id in ids if env_id in (3, 6)]
-    Unpacker(slab).write(env_ids, ended, block)
+    WireFormat(buffers).unpack(env_ids, ended, block)
     for env_id in range(8):
         for group in range(len(groups)):
             for name in FIELDS:
-                found = getattr(slab.of_env(env_id)[group], name)
+                found = getattr(buffers.of_env(env_id)[group], name)
                 late = name in ("final", "final_state") and env_id not in (3, 6)
                 if env_id in ids and not late and name != "actions":
-                    sent = getattr(desk.of_env(env_id)[group], name)
+                    sent = getattr(remote.of_env(env_id)[group], name)
                     assert found.tobytes() == sent.tobytes(), (env_id, name)
                 else:
                     assert not found.any(), (env_id, name)
 
 
-def test_a_parcel_of_all_is_the_desk_itself() -> None:
+def test_a_block_of_all_is_the_remote_memory_itself() -> None:
     with make(Small, 1, backend="serial") as one:
-        desk = Desk(one.groups, 0, 3, 64)
-    whole, _ = desk.pack(np.arange(3))
-    assert np.shares_memory(whole, desk.rows[0].observations)
-    part, _ = desk.pack(np.arange(2))
-    assert not np.shares_memory(part, desk.rows[0].observations)
+        remote = RemoteBuffers(one.groups, 0, 3, 64)
+    whole, _ = WireFormat(remote).pack(np.arange(3))
+    assert np.shares_memory(whole, remote.rows[0].observations)
+    part, _ = WireFormat(remote).pack(np.arange(2))
+    assert not np.shares_memory(part, remote.rows[0].observations)
 
 
 # ---------------------------------------------------------------------- the contract
@@ -297,7 +298,7 @@ def test_a_lost_node_is_survived(cluster: Nodes) -> None:
         assert np.flatnonzero(broken).tolist() == lost
         assert broken.max() == 1
         whole = np.flatnonzero(broken == 0)
-        assert (vec._slab.rows[0].observations[whole, 0] == 45).all()
+        assert (vec._buffers.rows[0].observations[whole, 0] == 45).all()
         assert len(nodes_of(vec)) == 3
         assert nodes_of(vec) < before
 

@@ -18,7 +18,7 @@ from vector_toys import Chance, Herd, Keeper, Mortal, Slow, Small, Waiting, Walk
 
 from fugu.core.errors import UsageError
 from fugu.vector import Batch, Vector, WorkerError, make
-from fugu.vector.slab import FIELDS
+from fugu.vector.shared_buffers import FIELDS
 
 BACKENDS = [("serial", 1), ("threads", 2), ("process", 1), ("process", 2)]
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -177,7 +177,7 @@ def test_states_as_rows_of_one_width() -> None:
     with make(Walk, 3, backend="serial", resumable=True) as vec:
         play(vec, np.random.default_rng(0), start(vec, 1), 10)
         states = vec.state()
-        before = vec._slab.rows[0].observations.copy()
+        before = vec._buffers.rows[0].observations.copy()
         batch = vec.set_state(states)
         assert np.array_equal(batch.observations, before)
         batch = vec.set_state(states[1])

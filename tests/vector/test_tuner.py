@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 
 from fugu.core.errors import UsageError
-from fugu.vector.configurations import (
+from fugu.vector.measuring import EnvProfile
+from fugu.vector.tuner import (
     Configuration,
     Trial,
     Tuning,
     TuningError,
     TuningRequest,
+    choose,
+    expected_seconds,
     find_candidates,
+    race,
+    saved_seconds,
+    time_policy,
 )
-from fugu.vector.measuring import EnvProfile
-from fugu.vector.tuner import choose, expected_seconds, race, saved_seconds, time_policy
 
 REQUEST = TuningRequest(None, 8, None, None, 1, 1 << 30, 0.0, 6.0, 0, "forkserver")
 PROFILE = EnvProfile(1e-3, 1e-3, 1 << 20, polled=False)

@@ -114,7 +114,7 @@ def test_batches_that_are_not_contiguous_are_right_and_stay_as_they_are() -> Non
             np.testing.assert_array_equal(held[i].observations, copies[i])
         gathered = [b for b in held if np.diff(b.env_ids)[0] != 1]
         for batch in gathered:
-            assert batch.observations.base is not vec._slab.rows[0].observations
+            assert batch.observations.base is not vec._buffers.rows[0].observations
 
 
 def test_rows_of_a_gathered_batch_are_those_of_its_environments() -> None:
@@ -140,7 +140,7 @@ def test_zero_copy_when_the_rows_are_contiguous(backend: str) -> None:
     with vector(Small, 4, backend) as vec:
         vec.async_reset(seed=0)
         batch = vec.recv()
-        assert np.shares_memory(batch.observations, vec._slab.rows[0].observations)
+        assert np.shares_memory(batch.observations, vec._buffers.rows[0].observations)
 
 
 def test_poison_shows_who_reads_rows_too_late(backend: str) -> None:

@@ -37,9 +37,9 @@ class Dream(ActingOptions):
         from fugu.cli.subjects import load_agent
         from fugu.store.run import Run
         from fugu.training.dreaming import dream
-        from fugu.vector.film import check_film, film
+        from fugu.vector.recording import check_video, open_video
 
-        check_film(self.out)
+        check_video(self.out)
         agent = load_agent(Run.open(self.name, self.runs), self)
         with agent.make(1, backend="serial") as vec:
             found = dream(
@@ -50,7 +50,7 @@ class Dream(ActingOptions):
                 greedy=not self.sample,
                 seed=self.seed,
             )
-        with film(self.out, self.fps) as out:
+        with open_video(self.out, self.fps) as out:
             for picture in pictures(found):
                 out.add(picture)
         model, copied = found.errors()

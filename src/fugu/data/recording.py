@@ -16,7 +16,7 @@ from fugu.core.seeding import derive
 from fugu.data.offline import DatasetWriter, Episode, group_folders
 from fugu.envs.contract import Buffers
 from fugu.vector import Batch, Vector, make
-from fugu.vector.making import Backend
+from fugu.vector.make import Backend
 from fugu.vector.random_actions import random_policy
 
 Policy = Callable[[Batch], Any]

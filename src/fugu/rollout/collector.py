@@ -17,8 +17,8 @@ from fugu.nets.learning import ActionPart, NativeLearner
 from fugu.policies.distribution import ActionDistribution
 from fugu.rollout.actor import Actor, Acts
 from fugu.vector import Batch, GroupBatch, Vector
-from fugu.vector.commands import Seeds
-from fugu.vector.native_crew import EpisodeInfos
+from fugu.vector.backends.native import EpisodeInfos
+from fugu.vector.supervisor import Seeds
 
 
 class EpisodeStatistics:
@@ -197,7 +197,7 @@ class NativeCollector(Collector):
         assert isinstance(infos, EpisodeInfos)
         self.episodes.note(infos)
         episodes = np.zeros(1 + len(infos.names))
-        with self.vec.lend() as pool:
+        with self.vec.step_natively() as pool:
             try:
                 self._learner.collect(
                     pool,

@@ -38,7 +38,7 @@ from fugu.training.distributed import (
 )
 from fugu.training.inputs import RunInputs
 from fugu.vector import Vector, make
-from fugu.vector.ray_report import ClusterReport
+from fugu.vector.backends import ClusterReport
 
 SMALL = 1 << 17  # numbers of a layer for a minibatch that one thread computes best
 ENVIRONMENTS = 0  # the branch of the seed tree

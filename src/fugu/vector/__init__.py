@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fugu.vector.batch import Batch, GroupBatch
-from fugu.vector.faults import Fault, WorkerError
-from fugu.vector.making import make
+from fugu.vector.backends import Fault, WorkerError
+from fugu.vector.batching import Batch, GroupBatch
+from fugu.vector.make import make
 from fugu.vector.vector import Vector
 
 if TYPE_CHECKING:

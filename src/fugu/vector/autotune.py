@@ -15,10 +15,16 @@ from rich.text import Text
 
 from fugu.envs.suite import KINDS
 from fugu.track.text import size
-from fugu.vector.configurations import Configuration, Trial, Tuning, TuningError
-from fugu.vector.making import make
+from fugu.vector.make import make
 from fugu.vector.measuring import EnvProfile
-from fugu.vector.tuner import Policy, find_configuration
+from fugu.vector.tuner import (
+    Configuration,
+    Policy,
+    Trial,
+    Tuning,
+    TuningError,
+    find_configuration,
+)
 
 __all__ = ["Configuration", "EnvProfile", "Trial", "Tuning", "TuningError", "tune"]
 
@@ -49,9 +55,8 @@ def tune(
     Args:
         env: As in `fugu.make`.
         num_envs: The number of environments; None tries several.
-        policy_seconds: Seconds that the policy takes for a batch; or the policy itself, which is
-            called with the observations of a batch (flat rows; with several groups a tuple of
-            them) and measured here.
+        policy_seconds: Seconds that the policy takes for a batch; or the policy, a function of a
+            batch's observations (flat rows; with several groups a tuple of them), to be measured.
         seconds: Time to measure; starting the workers comes on top.
         seed: The seed of the environments, the actions and the order of the trials.
         max_memory: Bytes that all environments may take; None: half of the free memory.

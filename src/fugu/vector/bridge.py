@@ -1,6 +1,6 @@
-"""The bridge to other libraries' vectors: what the adapters share.
+"""The bridge to vectors of other libraries, which the adapters share.
 
-Those know one agent an environment, all environments at once, no broken steps, and infos apart.
+Those have one agent in each environment, all environments at once, and no broken steps.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from numpy.typing import NDArray
 from fugu.core.errors import ActionError, PackError, UsageError
 from fugu.envs.contract import Buffers, Env, Info
 from fugu.spaces import Layout
-from fugu.vector.batch import Batch
-from fugu.vector.commands import Options, Seeds
-from fugu.vector.faults import Fault, WorkerError
-from fugu.vector.making import make
+from fugu.vector.backends import Fault, WorkerError
+from fugu.vector.batching import Batch
+from fugu.vector.make import make
+from fugu.vector.supervisor import Options, Seeds
 from fugu.vector.vector import Vector
 
-# What makes a vector reset and speak as the vectors of other libraries do, which hand on NaN.
+# Options by which a vector resets and has infos as vectors of other libraries, which hand on NaN.
 AS_OTHERS_DO = {"seeding": "first", "infos": "all", "check_finite": False}
 UNKNOWN = "its worker ended between two steps"
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What a step brought.
+    """The result of a step.
 
     Attributes:
-        rows: Of all environments, valid until the next step.
-        ended: Whose episode ended.
-        truncations: Whose episode was cut off, by the environment or by a fault.
-        infos: What the steps had to say, by environment.
-        first_infos: What the resets had to say that followed an episode's end.
+        rows: The rows of all environments, valid until the next step.
+        ended: Which episodes ended.
+        truncations: Which episodes were truncated, by the environment or by a fault.
+        infos: The infos of the steps, by environment.
+        first_infos: The infos of the resets that followed an episode's end.
         final: The last observation of each episode that ended, flat, by environment.
     """
 
@@ -80,7 +80,7 @@ class Bridge:
         options: Options = None,
         mask: NDArray[np.bool_] | None = None,
     ) -> Batch:
-        """Begin all anew, or those of a mask; the rows of all."""
+        """Reset all environments, or those of a mask; return the rows of all."""
         seeds = self._seeds(seed)
         if mask is not None:
             batch = self.vector.reset_some(mask, seeds, options)
@@ -94,34 +94,44 @@ class Bridge:
         return batch
 
     def send(self, actions: NDArray[Any]) -> None:
-        """Step all with flat rows of actions; one that cannot be is refused before any steps."""
+        """Step all with flat rows of actions; a wrong one is refused before any steps."""
         if self._batch is None:
             raise UsageError("step: given before reset, or twice at once; call reset first.")
-        rows = self._checked(actions)
+        try:
+            rows = self.action_layout.fit_rows(actions, self.num_envs)
+        except PackError as error:
+            raise refusal(error) from None
+        for env, row in enumerate(rows):
+            try:
+                self.action_layout.unpack(row)
+            except PackError as error:
+                raise refusal(error, env) from None
         self._acted_on[...] = self._batch.observations
         self._batch = None
         self.vector.send(rows)
 
     def recv(self) -> Arrival:
-        """Wait for all."""
+        """Wait for all environments."""
         batch = self._batch = self.vector.recv()
         rows = batch.groups[0].rows
         broken = () if rows.valid.all() else np.flatnonzero(~rows.valid).tolist()
         truncations = rows.truncations | ~rows.valid
         ended = rows.terminations | truncations
-        infos, first_infos = {}, {}
-        for env, told in batch.infos.items():
-            infos[env], first_infos[env] = _split(told[0], bool(ended[env]))
+        infos: dict[int, Info] = {}
+        first_infos: dict[int, Info] = {}
+        for env, (info, *_) in batch.infos.items():
+            infos[env], first_infos[env] = info, {}
+            if ended[env] and "final_info" in info:  # the rest is of the reset that followed
+                infos[env] = info["final_info"]
+                first_infos[env] = {k: v for k, v in info.items() if k != "final_info"}
         final = {env: rows.final[env] for env in np.flatnonzero(ended).tolist()}
         for env in broken:
-            infos[env], final[env] = (
-                {"fault": str(self._fault(env) or UNKNOWN)},
-                self._acted_on[env],
-            )
+            infos[env] = {"fault": str(self._fault(env) or UNKNOWN)}
+            final[env] = self._acted_on[env]
         return Arrival(rows, ended, truncations, infos, first_infos, final)
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Seeds:
-        """What the vector resets with; without a seed, the episodes go on where they were."""
+        """Return the seeds for the vector; without a seed, the episodes continue."""
         if seed is None and not self._begun:
             seed = self.vector.seed
             if seed is None and not self._exact_seeds:
@@ -133,26 +143,13 @@ class Bridge:
             return exact if self._exact_seeds else int(seed)
         return [None if one is None else int(one) for one in seed]
 
-    def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
-        layout = self.action_layout
-        try:
-            rows = layout.fit_rows(actions, self.num_envs)
-        except PackError as error:
-            raise refusal(error) from None
-        for env, row in enumerate(rows):
-            try:
-                layout.unpack(row)
-            except PackError as error:
-                raise refusal(error, env) from None
-        return rows
-
     def _fault(self, env: int) -> Fault | None:
-        """The last that broke a step of an environment; None if its worker ended in between."""
+        """Return the last fault of an environment; None if its worker ended between two steps."""
         return next((fault for fault in reversed(self.vector.faults) if env in fault.envs), None)
 
 
 def bridge_to(env: Any, num_envs: int | None, options: dict[str, Any]) -> Bridge:
-    """The bridge to a vector, or to one made of an environment to do `AS_OTHERS_DO`."""
+    """Return the bridge to a vector, or to one that is made with `AS_OTHERS_DO`."""
     if isinstance(env, Vector):
         if num_envs is not None or options:
             given = ", ".join(["num_envs"] * (num_envs is not None) + list(options))
@@ -167,18 +164,15 @@ def bridge_to(env: Any, num_envs: int | None, options: dict[str, Any]) -> Bridge
 
 
 def refusal(error: PackError, env: int | None = None) -> ActionError:
-    """The same error, of an action."""
+    """Return the same error for an action."""
     found = ActionError(error.path, error.given, error.allowed, error.advice)
     if env is not None:
         found.add_note(f"in the action of environment {env}; none has stepped")
     return found
 
 
-# ------------------------------------------------------------------ what workers say of theirs
-
-
 def describe(env: Env | None) -> dict[str, Any]:
-    """What an adapter needs to know of an environment."""
+    """Return what an adapter needs to know of an environment."""
     source = getattr(env, "source", env)
     return {
         "metadata": dict(getattr(source, "metadata", None) or {}),
@@ -189,24 +183,13 @@ def describe(env: Env | None) -> dict[str, Any]:
 
 
 def is_wrapped_in(env: Env, module: str, name: str) -> bool:
-    """Whether an environment has a wrapper of a class, which need not be imported for that."""
+    """Return whether an environment has a wrapper of a class, without importing the class."""
     layer: Any = getattr(env, "source", env)
     while isinstance(layer, gymnasium.Wrapper):
         if any((kind.__module__, kind.__name__) == (module, name) for kind in type(layer).__mro__):
             return True
         layer = layer.env
     return False
-
-
-# ------------------------------------------------------------------ of infos, and checks
-
-
-def _split(info: Info, ended: bool) -> tuple[Info, Info]:
-    """The info of the step itself, and that of the reset which followed if the episode ended."""
-    if not ended or "final_info" not in info:
-        return info, {}
-    first = {key: value for key, value in info.items() if key != "final_info"}
-    return info["final_info"], first
 
 
 def _check(vector: Vector) -> None:

@@ -38,7 +38,7 @@ def to_gymnasium(
     flat: bool = False,
     **make_options: Any,
 ) -> GymnasiumVectorEnv:
-    """A vector as a `gymnasium.vector.VectorEnv` that restarts episodes in the same step.
+    """Return a vector as a `gymnasium.vector.VectorEnv` that restarts episodes in the same step.
 
     Given an environment, it makes the vector, and everything equals Gymnasium's own
     `SyncVectorEnv(..., autoreset_mode=AutoresetMode.SAME_STEP)`: copy `i` is seeded with
@@ -49,16 +49,16 @@ def to_gymnasium(
     one for every episode, and its infos, one summary of each episode in `infos["final_info"]`,
     which is quicker. With `seeding="first", infos="all"` it equals Gymnasium's.
 
-    `reset()` without a seed goes on with the next episodes. A step that a fault broke (a worker
+    `reset()` without a seed continues with the next episodes. A step that a fault broke (a worker
     that was restarted) is truncated, with the fault in `infos["final_info"]["fault"]`.
 
     Args:
         env: A vector of single agents, or what `fugu.make` makes one of.
-        num_envs: Copies, if the vector is to be made.
-        copy: Give copies of observations, which are overwritten by the next step otherwise.
-        flat: Give observations as flat rows of `observation_layout`, for policies that unpack
+        num_envs: The number of copies, if the vector is to be made.
+        copy: Return copies of observations, which are overwritten by the next step otherwise.
+        flat: Return observations as flat rows of `observation_layout`, for policies that unpack
             them in their first layer.
-        **make_options: Of `fugu.make`, if the vector is to be made.
+        **make_options: Arguments of `fugu.make`, if the vector is to be made.
 
     >>> envs = to_gymnasium("Blackjack-v1", 3, backend="serial")
     >>> observations, infos = envs.reset(seed=1)
@@ -75,28 +75,21 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Array]):
 
     Attributes:
         vector: The vector itself.
-        observation_layout: How its observations stand in flat rows.
-        action_layout: How its actions do.
+        observation_layout: The layout of its observations in flat rows.
+        action_layout: The layout of its actions in flat rows.
     """
 
     def __init__(self, bridge: Bridge, *, copy: bool, flat: bool) -> None:
         self._bridge, self.vector, self.num_envs = bridge, bridge.vector, bridge.num_envs
-        self.observation_layout, self.action_layout = (
-            bridge.observation_layout,
-            bridge.action_layout,
-        )
+        layout = self.observation_layout = bridge.observation_layout
+        self.action_layout = bridge.action_layout
         self.metadata = {**bridge.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self.render_mode, self.spec = bridge.render_mode, bridge.spec
-        layout = self.observation_layout
         self.single_observation_space = flat_space(layout) if flat else layout.space
         self.single_action_space = self.action_layout.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._structure: Structure = (FlatRows if flat else _structure_of(layout))(
-            layout, self.num_envs, copy
-        )
-
-    # ------------------------------------------------------------------ reset and step
+        self._form = BatchedObservations(layout, self.num_envs, copy=copy, flat=flat)
 
     def reset(
         self,
@@ -104,11 +97,11 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Array]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin anew.
+        """Reset all copies, or some of them.
 
         Args:
-            seed: Of all copies, or a list with that of each. None goes on where they are.
-            options: Of every copy. The entry "reset_mask" names those to begin anew; the others
+            seed: The seed of all copies, or a list with that of each; None continues their own.
+            options: Options of every copy. The entry "reset_mask" names those to reset; the others
                 stay as they are.
         """
         given = dict(options or {})
@@ -119,37 +112,35 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Array]):
         infos: dict[str, Any] = {}
         for env in sorted(batch.infos):
             self._add_info(infos, batch.infos[env][0], env)
-        return self._structure.batch(batch.observations), infos
+        return self._form.batch(batch.observations), infos
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """Step all: `(observations, rewards, terminations, truncations, infos)`."""
+        """Step all copies: `(observations, rewards, terminations, truncations, infos)`."""
         self._bridge.send(self._action_rows(actions))
         arrival = self._bridge.recv()
         infos: dict[str, Any] = {}
         for env in sorted(arrival.infos.keys() | arrival.final.keys()):
             info = arrival.infos.get(env, {})
             if env in arrival.final:
-                final = self._structure.single(arrival.final[env])
+                final = self._form.single(arrival.final[env])
                 self._add_info(infos, {"final_obs": final, "final_info": info}, env)
                 info = arrival.first_infos.get(env, {})
             self._add_info(infos, info, env)
         rows = arrival.rows
         return (
-            self._structure.batch(rows.observations),
+            self._form.batch(rows.observations),
             rows.rewards.astype(np.float64),
             rows.terminations.copy(),
             arrival.truncations,
             infos,
         )
 
-    # ------------------------------------------------------------------ the environments themselves
-
     def call(self, name: str, *arguments: Any, **named: Any) -> tuple[Any, ...]:
-        """Call a method of every environment (or get an attribute): what each said."""
+        """Call a method of every environment (or get an attribute) and return the results."""
         return self.vector.call(name, *arguments, **named)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every environment; as in Gymnasium, a method is called."""
+        """Return an attribute of every environment; as in Gymnasium, a method is called."""
         return self.vector.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -157,7 +148,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Array]):
         self.vector.set_attr(name, values)
 
     def render(self) -> tuple[Any, ...]:
-        """What every environment renders, in the render mode it was made with."""
+        """Return what every environment renders, in the render mode it was made with."""
         return self.vector.render()
 
     @property  # type: ignore[misc]  # as in Gymnasium's own vectors, it cannot be set
@@ -175,7 +166,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Array]):
         self.vector.close()
 
     def _action_rows(self, actions: Any) -> Array:
-        """Batched actions as flat rows, or an `ActionError`."""
+        """Return batched actions as flat rows, or raise an `ActionError`."""
         layout, count = self.action_layout, self.num_envs
         if isinstance(layout.space, _ARRAYS):
             flat = np.asarray(actions)
@@ -191,62 +182,33 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Array]):
         return rows
 
 
-# ------------------------------------------------------------------ observations
+class BatchedObservations:
+    """Gives flat rows the form in which Gymnasium's vectors have observations.
 
+    Spaces that are arrays, in dicts and tuples, become views of the rows; Gymnasium leaves texts,
+    sequences and the like one by one.
+    """
 
-class Structure:
-    """Gives flat rows the form in which Gymnasium's vectors have observations."""
-
-    def __init__(self, layout: Layout, num_envs: int, copy: bool) -> None:
-        self._layout, self._num_envs, self._copy = layout, num_envs, copy
-
-    def batch(self, rows: Array) -> Any:
-        """All rows together."""
-        raise NotImplementedError("batch(rows: NDArray) -> Any")
-
-    def single(self, row: Array) -> Any:
-        """One row, as a value of its space; always a copy."""
-        return self._layout.unpack(row, True)
-
-
-class FlatRows(Structure):
-    """As they are."""
+    def __init__(self, layout: Layout, num_envs: int, *, copy: bool, flat: bool = False) -> None:
+        self._layout, self._num_envs, self._copy, self._flat = layout, num_envs, copy, flat
+        self._room: Any = None  # for values one by one, unless they are copied
+        self._one_by_one = not flat and not _is_array_tree(layout.space)
+        if self._one_by_one:
+            self._room = create_empty_array(layout.space, num_envs)
 
     def batch(self, rows: Array) -> Any:
-        """All rows together."""
-        return rows.copy() if self._copy else rows
-
-    def single(self, row: Array) -> Any:
-        """One row."""
-        return row.copy()
-
-
-class ArrayTree(Structure):
-    """Of spaces that are arrays, in dicts and tuples: views of the rows, with no loop over them."""
-
-    def batch(self, rows: Array) -> Any:
-        """All rows together."""
-        tree = self._layout.views(rows)
+        """Return all rows together."""
+        if self._one_by_one:
+            space = self._layout.space
+            room = create_empty_array(space, self._num_envs) if self._copy else self._room
+            values = [self._layout.unpack(row, self._copy) for row in rows]
+            return concatenate(space, values, room)
+        tree = rows if self._flat else self._layout.views(rows)
         return _copied(tree) if self._copy else tree
 
-
-class ValueTree(Structure):
-    """Of spaces with texts, sequences and the like, which Gymnasium leaves one by one."""
-
-    def __init__(self, layout: Layout, num_envs: int, copy: bool) -> None:
-        super().__init__(layout, num_envs, copy)
-        self._room = create_empty_array(layout.space, num_envs)
-
-    def batch(self, rows: Array) -> Any:
-        """All rows together."""
-        space = self._layout.space
-        room = create_empty_array(space, self._num_envs) if self._copy else self._room
-        values = [self._layout.unpack(row, self._copy) for row in rows]
-        return concatenate(space, values, room)
-
-
-def _structure_of(layout: Layout) -> type[Structure]:
-    return ArrayTree if _is_array_tree(layout.space) else ValueTree
+    def single(self, row: Array) -> Any:
+        """Return a copy of one row as a value of its space."""
+        return row.copy() if self._flat else self._layout.unpack(row, True)
 
 
 def _is_array_tree(space: Space[Any]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import multiprocessing
 import signal
 import sys
 import threading
@@ -24,9 +23,8 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import own_memory
 from fugu.core.seeding import derive
 from fugu.envs.contract import Buffers, Env
-from fugu.vector.crews import CLOSE_SECONDS, end_with_learner
+from fugu.vector.backends.process import CLOSE_SECONDS, context_of, end_with_learner, start
 from fugu.vector.random_actions import RandomActions, random_policy
-from fugu.vector.scripts import start
 from fugu.vector.vector import Vector
 from fugu.vector.worker import POLLING, Setup
 
@@ -47,18 +45,12 @@ class StalledError(MeasurementError):
 
 
 def run_isolated(start_method: str, limit: float, function: Callable[..., T], *arguments: Any) -> T:
-    """Return what a function returns in a new process.
-
-    Args:
-        start_method: How the process is started, as in `fugu.make`.
-        limit: Seconds after which the process is ended.
-        function: The function, which may be anything that cloudpickle can send.
-        *arguments: Its arguments.
+    """Return what a function returns in a new process, which is ended after `limit` seconds.
 
     Raises:
         MeasurementError: The function raised an exception, or the process died.
-        StalledError: The function did not return within `limit` seconds.
-        UsageError: The function raised one, or cannot be sent to another process.
+        StalledError: The function did not return in time.
+        UsageError: The function raised one, or cloudpickle cannot send it to another process.
     """
     try:
         task = cloudpickle.dumps((function, arguments))
@@ -67,9 +59,7 @@ def run_isolated(start_method: str, limit: float, function: Callable[..., T], *a
             "expected an environment and options that cloudpickle can send to another process, to "
             f"be measured there; got: {error}. Or choose by hand: backend=..., num_workers=..."
         ) from error
-    context: Any = multiprocessing.get_context(start_method)
-    if start_method == "forkserver":
-        context.set_forkserver_preload(["fugu.vector.crews"])  # as for worker processes
+    context = context_of(start_method)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_task, args=(task, sender), name="fugu-measurement")
     start(process)
@@ -79,7 +69,15 @@ def run_isolated(start_method: str, limit: float, function: Callable[..., T], *a
             raise StalledError(f"no end after {limit:.0f} s")
         failure, result = receiver.recv()
     except EOFError:
-        raise MeasurementError(_describe_exit(process)) from None
+        process.join(EXIT_SECONDS)
+        code = process.exitcode or 0
+        if code < 0:
+            why = f"its process was killed by {signal.Signals(-code).name}"
+            raise MeasurementError(why) from None
+        raise MeasurementError(
+            f"its process exited with status {code}. If this is at the top level of a script, put "
+            'it below: if __name__ == "__main__":'
+        ) from None
     except BaseException:
         process.terminate()
         raise
@@ -110,20 +108,6 @@ def _run_task(task: bytes, connection: Any) -> None:
         answer = MeasurementError, f"{type(error).__name__}: {error}"
     with suppress(ConnectionError):  # the caller may have given up
         connection.send(answer)
-
-
-def _describe_exit(process: Any) -> str:
-    process.join(EXIT_SECONDS)
-    code = process.exitcode or 0
-    if code < 0:
-        return f"its process was killed by {signal.Signals(-code).name}"
-    return (
-        f"its process exited with status {code}. If this is at the top level of a script, put it "
-        'below: if __name__ == "__main__":'
-    )
-
-
-# ---------------------------------------------------------------------- one environment
 
 
 @dataclass(frozen=True)
@@ -229,9 +213,6 @@ def _median_step(setup: Setup) -> float:
     return seconds
 
 
-# ---------------------------------------------------------------------- a vector
-
-
 def measure_vector(
     make_vector: Callable[..., Vector],
     factory: Callable[[], Any],
@@ -242,13 +223,8 @@ def measure_vector(
 ) -> tuple[float, int]:
     """Step a vector with random actions; return steps per second and the number of faults.
 
-    Args:
-        make_vector: `fugu.make`.
-        factory: Makes one environment.
-        options: The other arguments of `fugu.make`.
-        policy_seconds: Time to be busy between `recv` and `send`, as a policy would be.
-        seconds: Time to measure, after one step of all environments to warm up.
-        seed: The seed of the environments and actions.
+    The policy, for which the measurement is busy between `recv` and `send`, takes
+    `policy_seconds`. The first step of all environments is not measured.
     """
     with make_vector(factory, **options) as vec:
         act = random_policy(vec, seed)

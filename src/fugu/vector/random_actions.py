@@ -14,7 +14,7 @@ from fugu.core.errors import PackError
 from fugu.core.seeding import derive
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.spaces import Layout
-from fugu.vector.batch import Batch
+from fugu.vector.batching import Batch
 
 if TYPE_CHECKING:
     from fugu.vector.vector import Vector
@@ -87,19 +87,14 @@ def _samples(layout: Layout, seed: int) -> NDArray[Any]:
     space.seed(derive(seed) >> 33)
     rows = layout.zeros(SAMPLES)
     for row in rows:
-        _sample(space, layout, row)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                layout.pack(space.sample(), row)
+                break
+            except PackError:
+                if attempt == ATTEMPTS:
+                    raise
     return rows
-
-
-def _sample(space: Space[Any], layout: Layout, row: NDArray[Any]) -> None:
-    for attempt in range(ATTEMPTS):
-        try:
-            layout.pack(space.sample(), row)
-        except PackError:
-            if attempt == ATTEMPTS - 1:
-                raise
-        else:
-            return
 
 
 def _heads(space: Space[Any], views: Any) -> Iterator[Head]:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,79 +15,19 @@ from fugu.core.errors import UsageError
 from fugu.envs.contract import Env, Info
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.states import ReplayError, from_json, to_json
-from fugu.vector.faults import RestartedError
-from fugu.vector.native_crew import NativeCrew
-from fugu.vector.slab import FIELDS, Slab
-
-if TYPE_CHECKING:
-    from fugu._native import Pool
+from fugu.vector.backends import Infos, RestartedError
+from fugu.vector.batching import rows_of
+from fugu.vector.shared_buffers import FIELDS, SharedBuffers
 
 Arrays = dict[str, NDArray[Any]]
-Infos = dict[int, tuple[Info, ...]]
 P = ParamSpec("P")
 T = TypeVar("T")
 TRIES = 5  # of reading or putting back states while workers die
 LONGEST = 0.5  # seconds of replay between two signs of life
 
 
-class States(Protocol):
-    """The states of all environments of a vector."""
-
-    def rows(self) -> NDArray[np.uint8]:
-        """One row of bytes for each environment."""
-        raise NotImplementedError("rows() -> NDArray[np.uint8]")
-
-    def set_rows(self, env_ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
-        """Put environments into states that `rows` gave."""
-        raise NotImplementedError("set_rows(env_ids, rows) -> None")
-
-    def save(self) -> Arrays:
-        """States and all that environments said last."""
-        raise NotImplementedError("save() -> Arrays")
-
-    def load(self, saved: Mapping[str, NDArray[Any]]) -> tuple[Infos, dict[int, str]]:
-        """Go back; what environments had said, and why some of them had to begin anew."""
-        raise NotImplementedError("load(saved) -> tuple[Infos, dict[int, str]]")
-
-
-class PoolStates:
-    """Of native environments in a pool: blocks of bytes of one size."""
-
-    def __init__(self, pool: Pool, crew: NativeCrew, num_envs: int) -> None:
-        self._pool, self._crew, self._num_envs = pool, crew, num_envs
-
-    def rows(self) -> NDArray[np.uint8]:
-        """One row of bytes for each environment."""
-        out = np.zeros((self._num_envs, self._pool.state_bytes), np.uint8)
-        self._pool.save(np.arange(self._num_envs), out)
-        return out
-
-    def set_rows(self, env_ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
-        """Put environments into states that `rows` gave."""
-        if rows.shape[1] != self._pool.state_bytes:
-            raise UsageError(
-                f"set_state: given rows of {rows.shape[1]} bytes; allowed: "
-                f"{self._pool.state_bytes}, those of this environment with as many agents."
-            )
-        try:
-            self._pool.load(env_ids, rows)
-        except ValueError as error:
-            raise UsageError(f"set_state: given {error}; allowed: states of this one.") from None
-
-    def save(self) -> Arrays:
-        """States, and what the episodes that ended in the last step came to."""
-        return {"states": self.rows(), "episodes": self._crew.episodes.copy()}
-
-    def load(self, saved: Mapping[str, NDArray[Any]]) -> tuple[Infos, dict[int, str]]:
-        """Go back, always with success."""
-        _check_keys(saved, "states", "episodes")
-        self.set_rows(np.arange(self._num_envs), np.ascontiguousarray(saved["states"]))
-        self._crew.episodes[...] = saved["episodes"]
-        return {}, {}
-
-
 def in_one_go(method: Callable[P, T]) -> Callable[P, T]:
-    """From the beginning once more, if environments began anew in the midst of it."""
+    """Make a method start again from its beginning if environments restarted meanwhile."""
 
     @functools.wraps(method)
     def whole(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -100,7 +40,7 @@ def in_one_go(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class AskedStates:
-    """Of environments that live with their workers, who read and put back states of any length.
+    """The states of environments that live with their workers, who read and put back each.
 
     Args:
         ask: `Vector.ask`.
@@ -117,7 +57,7 @@ class AskedStates:
 
     @in_one_go
     def rows(self) -> NDArray[np.uint8]:
-        """One row of bytes for each environment, filled up with zeros."""
+        """Return one row of bytes for each environment, filled up with zeros."""
         read = self._each(_read)
         width = max(len(state) for state, _, _ in read)
         if any(len(state) < width and not pads for state, _, pads in read):
@@ -128,13 +68,13 @@ class AskedStates:
 
     @in_one_go
     def set_rows(self, env_ids: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
-        """Put environments into states that `rows` gave."""
+        """Put environments into states that `rows` returned."""
         ids = env_ids.tolist()
         self._put_back({env: row.tobytes() for env, row in zip(ids, rows, strict=True)}, _put_back)
 
     @in_one_go
     def save(self) -> Arrays:
-        """States one after another, their sizes, and what environments said last, as JSON."""
+        """Return the states one after another, their sizes, and the last infos as JSON."""
         read = self._each(_read)
         infos = {env: infos for env, (_, infos, _) in enumerate(read) if infos}
         return {
@@ -144,9 +84,9 @@ class AskedStates:
         }
 
     @in_one_go
-    def load(self, saved: Mapping[str, NDArray[Any]]) -> tuple[Infos, dict[int, str]]:
-        """Go back; what cannot be played again begins a new episode."""
-        _check_keys(saved, "states", "sizes", "infos")
+    def load(self, saved: Mapping[str, NDArray[Any]]) -> tuple[dict[int, Infos], dict[int, str]]:
+        """Go back; an episode that cannot be played again is replaced by a new one."""
+        check_keys(saved, "states", "sizes", "infos")
         if len(saved["sizes"]) != self._num_envs:
             raise UsageError(
                 f"restore: given a snapshot of {len(saved['sizes'])} environments; allowed: one "
@@ -156,21 +96,21 @@ class AskedStates:
         parts = np.split(saved["states"], ends[:-1])
         states = {env: part.tobytes() for env, part in enumerate(parts)}
         failed = self._put_back(states, _put_back_or_begin)
-        infos: Infos = from_json(saved["infos"].tobytes().decode())
-        self._each([partial(_say, infos=infos.get(env, ())) for env in range(self._num_envs)])
+        infos: dict[int, Infos] = from_json(saved["infos"].tobytes().decode())
+        self._each([partial(_set_infos, infos=infos.get(env, ())) for env in range(self._num_envs)])
         return infos, failed
 
     def _put_back(
         self, states: Mapping[int, bytes], function: Callable[..., Any]
     ) -> dict[int, str]:
-        """Have workers go back to these states, a part at a time; why some of them could not."""
+        """Put these states back, a part at a time; return why some of them could not be."""
         functions = [partial(function, state=states.get(env)) for env in range(self._num_envs)]
         failed: dict[int, str] = {}
         left = list(states)
         while left:
-            told = dict(zip(left, self._each(functions, self._part, env_ids=left), strict=True))
-            failed |= {env: why for env, why in told.items() if isinstance(why, str)}
-            left = [env for env, done in told.items() if done is False]
+            done = dict(zip(left, self._each(functions, self._part, env_ids=left), strict=True))
+            failed |= {env: why for env, why in done.items() if isinstance(why, str)}
+            left = [env for env, result in done.items() if result is False]
             functions = [partial(function, state=None)] * self._num_envs
         return failed
 
@@ -185,7 +125,7 @@ class AskedStates:
 
 
 def why_stateless(env: Env) -> str | None:
-    """Why copies of an environment have no states, in one sentence; None if they have."""
+    """Return why copies of an environment have no states, in one sentence; None if they have."""
     if isinstance(env, EmulatedEnv):
         why = env.why_stateless()
         return None if why is None else f"{env.source} is an environment {why}."
@@ -195,7 +135,7 @@ def why_stateless(env: Env) -> str | None:
 
 
 def rows_for(count: int, states: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """States that a caller gave, a row for each of so many environments."""
+    """Return the states that a caller gave, a row for each of so many environments."""
     rows = np.ascontiguousarray(states, np.uint8)
     rows = np.repeat(rows.reshape(1, -1), count, 0) if rows.size == rows.shape[-1] else rows
     if rows.ndim != 2 or len(rows) != count:
@@ -206,44 +146,40 @@ def rows_for(count: int, states: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return rows
 
 
-def save_rows(slab: Slab) -> Arrays:
-    """All rows of all groups."""
+def save_rows(buffers: SharedBuffers) -> Arrays:
+    """Return copies of all rows of all groups."""
     return {
         f"rows.{i}.{name}": getattr(rows, name).copy()
-        for i, rows in enumerate(slab.rows)
+        for i, rows in enumerate(buffers.rows)
         for name in FIELDS
     }
 
 
-def load_rows(slab: Slab, saved: Mapping[str, NDArray[Any]], failed: Mapping[int, str]) -> None:
-    """Write rows back, but for environments that began anew: their step was broken."""
-    kept = np.setdiff1d(np.arange(slab.num_envs), list(failed))
-    for i, (group, rows) in enumerate(zip(slab.groups, slab.rows, strict=True)):
+def load_rows(
+    buffers: SharedBuffers, saved: Mapping[str, NDArray[Any]], failed: Mapping[int, str]
+) -> None:
+    """Write rows back, except for environments that began a new episode: their step is broken."""
+    kept = np.setdiff1d(np.arange(buffers.num_envs), list(failed))
+    for i, (group, rows) in enumerate(zip(buffers.groups, buffers.rows, strict=True)):
         for name in FIELDS:
             array = getattr(rows, name)
-            own = slice(None) if not failed else rows_of(kept, len(array) // slab.num_envs)
+            own = slice(None) if not failed else rows_of(kept, len(array) // buffers.num_envs)
             if array.size:  # older snapshots lack arrays that are empty in theirs
                 array[own] = saved[f"rows.{i}.{name}"][own]
         if failed:
             rows.valid[rows_of(np.array(list(failed)), group.num_agents)] = False
 
 
-def rows_of(env_ids: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    """The rows of environments that have so many of them each."""
-    found: NDArray[np.int64] = (env_ids[:, None] * rows + np.arange(rows)).reshape(-1)
-    return found
-
-
 # ------------------------------------------------------------------ what workers are asked for
 
 
 def _read(env: Env) -> tuple[bytes, tuple[Info, ...], bool]:
-    """The state, what was said last, and whether zeros after the state would not matter."""
+    """Return the state, the last infos, and whether zeros after the state do not matter."""
     return env.state(), tuple(env.infos), isinstance(env, EmulatedEnv)
 
 
 def _put_back(env: Env, seconds: float, state: bytes | None) -> bool:
-    """Begin to go back to a state, or go on with it; whether it is done."""
+    """Begin to go back to a state, or continue; return whether that is done."""
     if not isinstance(env, EmulatedEnv):
         assert state is not None
         env.set_state(state)
@@ -254,7 +190,7 @@ def _put_back(env: Env, seconds: float, state: bytes | None) -> bool:
 
 
 def _put_back_or_begin(env: Env, seconds: float, state: bytes | None) -> bool | str:
-    """The same, but an episode that cannot be played again is left for the next one."""
+    """Do the same; on an episode that cannot be played again, begin the next one."""
     try:
         return _put_back(env, seconds, state)
     except ReplayError as error:
@@ -262,11 +198,12 @@ def _put_back_or_begin(env: Env, seconds: float, state: bytes | None) -> bool | 
         return str(error)
 
 
-def _say(env: Env, infos: tuple[Info, ...]) -> None:
+def _set_infos(env: Env, infos: tuple[Info, ...]) -> None:
     env.infos = infos
 
 
-def _check_keys(saved: Mapping[str, NDArray[Any]], *names: str) -> None:
+def check_keys(saved: Mapping[str, NDArray[Any]], *names: str) -> None:
+    """Raise unless a snapshot has these arrays."""
     missing = [name for name in names if name not in saved]
     if missing:
         raise UsageError(

@@ -5,27 +5,21 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from inspect import signature
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 
 from fugu import native
 from fugu.core.config import from_tree
-from fugu.core.errors import FuguError
+from fugu.core.errors import FuguError, UsageError
+from fugu.core.intervals import CheckedConfig, NonNegativeFloat, PositiveFloat, PositiveInt
 from fugu.core.machine import free_memory, load, usable_cores
 from fugu.envs.native_env import native_library
 from fugu.envs.resolve import resolve
-from fugu.vector.configurations import (
-    Configuration,
-    Trial,
-    Tuning,
-    TuningError,
-    TuningRequest,
-    find_candidates,
-)
-from fugu.vector.crews import check_guard
+from fugu.vector.backends.process import check_guard
 from fugu.vector.measuring import (
     ENV_LIMIT,
     EXCHANGE_SECONDS,
@@ -39,7 +33,10 @@ from fugu.vector.measuring import (
 from fugu.vector.vector import Vector
 from fugu.vector.worker import Setup
 
+Backend = Literal["native", "serial", "threads", "process"]
 Policy = float | Callable[[Any], Any]
+ENVS_PER_CORE = (4, 16, 64)  # numbers of environments to try
+NATIVE_ENVS_PER_CORE = (64, 256, 1024)
 ROUNDS = 3  # of successive halving
 TOLERANCE = 0.05  # a gain that is not worth a more complex configuration
 PROFILE_SHARE = 1 / 6  # of the seconds
@@ -47,6 +44,103 @@ POLICY_SECONDS = 0.1  # to time a policy for one size of batch
 START_LIMIT = 3.0  # seconds that a configuration may need to start, however short the tuning is
 TRIAL_LIMIT = 10.0  # seconds that a trial may take beyond what is expected of it
 NOTE_LENGTH = 2000
+
+
+class TuningError(FuguError, RuntimeError):
+    """Nothing could be measured, so nothing can be chosen."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way to run environments; its fields are arguments of `fugu.make`.
+
+    >>> str(Configuration("process", 8, 2, 4)), str(Configuration("serial", 8, 1, 8))
+    ('process, 2 workers, 8 environments in batches of 4', 'serial, 8 environments')
+    """
+
+    backend: Backend
+    num_envs: int
+    num_workers: int
+    batch_size: int
+
+    def __str__(self) -> str:
+        workers = "" if self.backend == "serial" else f", {_plural(self.num_workers, 'worker')}"
+        batches = f" in batches of {self.batch_size}" if self.batch_size != self.num_envs else ""
+        return f"{self.backend}{workers}, {_plural(self.num_envs, 'environment')}{batches}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A configuration and its result.
+
+    Attributes:
+        configuration: The configuration.
+        status: "measured", "failed", or "ruled out" without a measurement.
+        steps_per_second: Steps of environments per second in its last round.
+        rounds: The number of rounds in which it was tried.
+        note: Why it failed or was ruled out, or how many faults it had.
+    """
+
+    configuration: Configuration
+    status: Literal["measured", "failed", "ruled out"] = "measured"
+    steps_per_second: float = 0.0
+    rounds: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The result of `tune`, which `fugu.make(env, **tuning.make_options())` uses.
+
+    Attributes:
+        env: The name of the environment.
+        choice: The configuration that was chosen.
+        reason: Why it was chosen.
+        profile: One environment, measured alone.
+        trials: All configurations, the simplest first.
+        cores: The number of cores that could be used.
+        load: The number of cores that were busy before the tuning.
+    """
+
+    env: str
+    choice: Configuration
+    reason: str
+    profile: EnvProfile
+    trials: tuple[Trial, ...]
+    cores: int
+    load: float
+
+    def make_options(self) -> dict[str, Any]:
+        """Return arguments of `fugu.make`: backend, num_envs, num_workers, batch_size."""
+        return asdict(self.choice)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, as JSON has it."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Any) -> Tuning:
+        """Return the tuning that `to_dict` turned into data."""
+        try:
+            return from_tree(Tuning, data)
+        except (TypeError, AttributeError) as error:  # a field is missing, or it is not a dict
+            raise UsageError(f"Tuning: expected what to_dict() returned; got {error}.") from None
+
+
+@dataclass(frozen=True)
+class TuningRequest(CheckedConfig):
+    """What the caller asks for; None where the tuner chooses."""
+
+    backend: Literal["auto", "native", "serial", "threads", "process"] | None
+    num_envs: PositiveInt | None
+    num_workers: PositiveInt | None
+    batch_size: PositiveInt | None
+    group_size: PositiveInt
+    max_memory: PositiveInt
+    policy_seconds: NonNegativeFloat
+    seconds: PositiveFloat
+    seed: int
+    start_method: Literal["forkserver", "spawn", "fork"]
 
 
 def find_configuration(
@@ -66,10 +160,8 @@ def find_configuration(
     check_guard()
     options = dict(make_options)
     given = {
-        "backend": options.pop("backend", None),
+        **{name: options.pop(name, None) for name in ("backend", "num_workers", "batch_size")},
         "num_envs": num_envs,
-        "num_workers": options.pop("num_workers", None),
-        "batch_size": options.pop("batch_size", None),
         "group_size": options.get("group_size", 1),
         "max_memory": free_memory() // 2 if max_memory is None else max_memory,
         "policy_seconds": 0.0 if callable(policy_seconds) else policy_seconds,
@@ -85,7 +177,9 @@ def find_configuration(
     choice, reason = choose(trials)
     if choice.backend == "native":
         reason += " The native pool is the fastest way to step a native environment."
-    return Tuning(_name(env), choice, reason, tuner.profile, trials, usable_cores(), load_before)
+    source = getattr(env, "func", env)
+    name = env if isinstance(env, str) else getattr(source, "__name__", type(source).__name__)
+    return Tuning(str(name), choice, reason, tuner.profile, trials, usable_cores(), load_before)
 
 
 class Tuner:
@@ -114,7 +208,18 @@ class Tuner:
         self._request, self._policy = request, policy
         self._policy_seconds: dict[int, float] = {}  # by size of batch
         self._stalled: set[str] = set()  # backends whose other configurations would stall too
-        self.profile, self._shapes = self._profile()
+        known = signature(make_vector).parameters  # the others are settings of fugu.emulate
+        emulation = {key: value for key, value in options.items() if key not in known}
+        setup = Setup(factory, emulation, options.get("step_timeout", 60.0))
+        task = setup, request.seconds * PROFILE_SHARE, request.seed
+        try:
+            found = run_isolated(request.start_method, ENV_LIMIT, profile_env, *task)
+        except MeasurementError as error:
+            raise TuningError(
+                "expected an environment that can be made, reset and stepped; got an error: "
+                f"{error}. fugu check finds out what is wrong."
+            ) from None
+        self.profile, self._shapes = found
 
     def run(self, *, is_native: bool) -> tuple[Trial, ...]:
         """Race all configurations that are worth trying."""
@@ -131,38 +236,23 @@ class Tuner:
         ruled_out = [Trial(one, "ruled out", note=why) for one, why in objections.items() if why]
         return (*trials, *ruled_out)
 
-    def _profile(self) -> tuple[EnvProfile, list[tuple[int, int, str]]]:
-        known = signature(self._make_vector).parameters  # the others are settings of fugu.emulate
-        emulation = {key: value for key, value in self._options.items() if key not in known}
-        setup = Setup(self._factory, emulation, self._options.get("step_timeout", 60.0))
-        task = setup, self._request.seconds * PROFILE_SHARE, self._request.seed
-        try:
-            return run_isolated(self._request.start_method, ENV_LIMIT, profile_env, *task)
-        except MeasurementError as error:
-            raise TuningError(
-                "expected an environment that can be made, reset and stepped; got an error: "
-                f"{error}. fugu check finds out what is wrong."
-            ) from None
-
     def _objection(self, candidate: Configuration) -> str:
         """Return why a candidate need not be measured; empty if it should be."""
         policy_seconds = self._policy_seconds[candidate.batch_size]
         needed = expected_seconds(candidate, self.profile, policy_seconds)
+        saved = saved_seconds(candidate, self.profile, policy_seconds)
+        given = self._request.backend not in (None, "auto") or self._request.num_workers is not None
         if needed > max(self._request.seconds, START_LIMIT):
             return f"needs about {needed:.0f} s to start"
-        given = self._request.backend not in (None, "auto") or self._request.num_workers is not None
-        if given or candidate.backend in ("native", "serial"):
+        if given or candidate.backend in ("native", "serial") or saved >= EXCHANGE_SECONDS:
             return ""
-        saved = saved_seconds(candidate, self.profile, policy_seconds)
-        if saved < EXCHANGE_SECONDS:
-            return f"saves at most {1e6 * saved:.0f} us a step"  # exchanging batches costs more
-        return ""
+        return f"saves at most {1e6 * saved:.0f} us a step"  # exchanging batches costs more
 
     def _measure(self, candidate: Configuration, seconds: float) -> Trial:
-        policy_seconds = self._policy_seconds[candidate.batch_size]
-        needed = expected_seconds(candidate, self.profile, policy_seconds)
         if candidate.backend in self._stalled:
             return Trial(candidate, "ruled out", note="this backend stalled in another trial")
+        policy_seconds = self._policy_seconds[candidate.batch_size]
+        needed = expected_seconds(candidate, self.profile, policy_seconds)
         options = {**self._options, **asdict(candidate)}
         task = self._make_vector, self._factory, options, policy_seconds, seconds
         limit = TRIAL_LIMIT + 2 * seconds + 5 * needed
@@ -176,6 +266,39 @@ class Tuner:
             return Trial(candidate, "failed", note=str(error)[-NOTE_LENGTH:])
         note = f"faults that were repaired by a restart: {faults}" if faults else ""
         return Trial(candidate, "measured", rate, note=note)
+
+
+def find_candidates(
+    request: TuningRequest, env_bytes: int, cores: int, *, is_native: bool
+) -> list[Configuration]:
+    """Return the configurations to try, the simplest first: serial, then by number of workers."""
+    backends: tuple[Backend, ...] = ("native",) if is_native else ("serial", "threads", "process")
+    if request.backend is not None and request.backend != "auto":
+        backends = (request.backend,)
+    most, group = request.max_memory // env_bytes, request.group_size
+    if request.num_envs is None:
+        workers, parts = [cores], [1, 2]
+        factors = NATIVE_ENVS_PER_CORE if is_native else ENVS_PER_CORE
+        wanted = [-(-cores * factor // group) * group for factor in factors]
+        counts = [count for count in wanted if count <= most] or [max(most // group, 1) * group]
+    elif request.num_envs <= most:
+        workers, parts = [max(cores // 2, 1), cores], [1, 2, 4]
+        counts = [request.num_envs]
+    else:
+        raise UsageError(
+            f"num_envs: expected at most {most}, since an environment takes {env_bytes:,} bytes "
+            f"and max_memory is {request.max_memory:,}; got {request.num_envs}."
+        )
+    found = []
+    if "serial" in backends and (request.num_workers in (None, 1) or len(backends) == 1):
+        found = [Configuration("serial", count, 1, request.batch_size or count) for count in counts]
+    for num_workers, part, num_envs in product(workers, parts, counts):
+        size = request.batch_size or num_envs // part
+        for backend in backends:
+            if backend != "serial" and (request.batch_size or num_envs % part == 0):
+                count = request.num_workers or min(num_workers, num_envs)
+                found.append(Configuration(backend, num_envs, count, size))
+    return list(dict.fromkeys(found))
 
 
 def expected_seconds(candidate: Configuration, profile: EnvProfile, policy_seconds: float) -> float:
@@ -241,8 +364,7 @@ def race(
 def choose(trials: Sequence[Trial]) -> tuple[Configuration, str]:
     """Return the fastest configuration of the last round, or a simpler one within 5 %, and why.
 
-    Args:
-        trials: The trials, the simplest configuration first.
+    Trials come with the simplest configuration first.
 
     >>> def trial(backend, workers, rate):
     ...     return Trial(Configuration(backend, 8, workers, 8), "measured", rate)
@@ -271,8 +393,5 @@ def choose(trials: Sequence[Trial]) -> tuple[Configuration, str]:
     return chosen.configuration, f"{chosen.steps_per_second:,.0f} steps/s, {reason}."
 
 
-def _name(env: str | Callable[..., Any]) -> str:
-    if isinstance(env, str):
-        return env
-    inner = getattr(env, "func", env)
-    return str(getattr(inner, "__name__", type(inner).__name__))
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

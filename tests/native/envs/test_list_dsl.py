@@ -200,7 +200,7 @@ def test_a_group_has_the_same_tasks():
         vec.reset(seed=1)
         programs = programs_of(vec)
         assert [len({*map(tuple, part)}) for part in (programs[:4], programs[4:])] == [1, 1]
-        rows = vec._slab.rows[0].observations
+        rows = vec._buffers.rows[0].observations
         assert (rows[:4] == rows[0]).all()
         assert not (rows[4:] == rows[0]).all()
 

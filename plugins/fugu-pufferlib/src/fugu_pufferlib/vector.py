@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
 from fugu.core.machine import usable_cores
-from fugu.vector.making import Backend
-from fugu.vector.making import make as make_vector
+from fugu.vector.make import Backend
+from fugu.vector.make import make as make_vector
 from fugu.vector.vector import Vector
 from fugu_pufferlib.hosting import HostedEnv, Recipe
 from fugu_pufferlib.layouts import group_of

@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("ray", "ray") from error
 
-PORT = 6379  # where Ray's head node listens, unless it is told otherwise
+PORT = 6379  # where Ray's head node listens by default
 ANSWER_SECONDS = 5.0  # for a sign that somebody is there who speaks as Ray does
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"  # what gRPC begins with
 ALLOWED = "auto (the cluster that this machine is part of), local (a cluster begun here), HOST:PORT"
@@ -51,7 +51,7 @@ class RaySettings:
             raise UsageError(f"ray_timeout: given {self.timeout!r}; allowed: seconds above 0.")
 
     def requests(self) -> dict[str, Any]:
-        """What one actor asks for, as Ray takes it."""
+        """Return what one actor asks for, as Ray takes it."""
         rest = dict(self.resources)
         found: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": rest.pop("GPU", 0)}
         if "memory" in rest:
@@ -61,11 +61,11 @@ class RaySettings:
 
 @dataclass
 class Connection:
-    """The connection of this process to Ray: there can be one.
+    """The connection of this process to Ray, of which there can be one.
 
     Attributes:
         private: Whether the cluster began with it, and is nobody else's.
-        leases: Vectors that use it.
+        leases: The number of vectors that use it.
     """
 
     private: bool
@@ -83,29 +83,26 @@ class Lease:
             _connect(settings, num_workers)
             Lease._current = Connection(private=settings.address == "local")
         self._connection = Lease._current
+        self._private = False  # else nothing needs to be asked for
         if self._connection is not None:
             self._connection.leases += 1
-
-    @property
-    def private(self) -> bool:
-        """Whether the cluster is this process's own: nothing needs to be asked for there."""
-        return self._connection is not None and self._connection.private
+            self._private = self._connection.private
 
     def requests(self) -> dict[str, Any]:
-        """What one actor asks for."""
-        return {"num_cpus": 0} if self.private else self._settings.requests()
+        """Return what one actor asks for."""
+        return {"num_cpus": 0} if self._private else self._settings.requests()
 
     def places(self) -> int:
-        """Workers that the cluster has resources for, if nobody else uses any."""
-        if self.private:
+        """Return for how many workers the cluster has resources, if nobody else uses any."""
+        if self._private:
             return usable_cores()
-        there = ray.cluster_resources()
-        asked = {"CPU": self._settings.cpus, **self._settings.resources}
-        fits = [there.get(name, 0.0) // amount for name, amount in asked.items() if amount]
+        resources = ray.cluster_resources()
+        needed = {"CPU": self._settings.cpus, **self._settings.resources}
+        fits = [resources.get(name, 0.0) // amount for name, amount in needed.items() if amount]
         return int(max(1.0, min(fits, default=1.0)))
 
     def why_none(self) -> str:
-        """What to know about a worker that got no place."""
+        """Return why a worker got no place, and what to do."""
         free = {name: n for name, n in ray.available_resources().items() if "node:" not in name}
         return (
             f"no place on the cluster within {self._settings.timeout:g} s: given a worker that "
@@ -129,8 +126,7 @@ def _connect(settings: RaySettings, num_workers: int | None) -> None:
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     address = settings.address
     if address == "local":
-        cores = num_workers or usable_cores()
-        options |= {"num_cpus": cores, "include_dashboard": False}
+        options |= {"num_cpus": num_workers or usable_cores(), "include_dashboard": False}
     elif address == "auto":
         known = _known_address()
         if known is not None:
@@ -149,7 +145,7 @@ def _connect(settings: RaySettings, num_workers: int | None) -> None:
 
 
 def _known_address() -> str | None:
-    """The cluster that the surroundings name, as Ray finds it; None if they name none."""
+    """Return the cluster that Ray would find from here; None if there is none."""
     if found := os.environ.get("RAY_ADDRESS"):
         return found if ":" in found else None
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
@@ -177,7 +173,7 @@ def check_answer(address: str) -> None:
 
 @contextlib.contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """Ray sets a handler of SIGTERM of its own, which is put back."""
+    """Put back the handler of SIGTERM, in whose place Ray sets its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from fugu.envs.batch_env import BatchEnv
 from fugu.envs.native_env import NativeEnv, native_library
 from fugu.envs.recipes import all_recipes, find_recipe
 from fugu.envs.resolve import resolve
-from fugu.vector.batch_crew import BatchCrew
-from fugu.vector.crews import CLOSE_SECONDS, Crew, ProcessCrew, SerialCrew, ThreadCrew, check_guard
+from fugu.vector.backends import WorkerBackend
+from fugu.vector.backends.batch import BatchBackend
+from fugu.vector.backends.local import SerialBackend, ThreadBackend
+from fugu.vector.backends.native import NativeBackend
+from fugu.vector.backends.process import CLOSE_SECONDS, ProcessBackend, check_guard
 from fugu.vector.measuring import pick_backend
-from fugu.vector.native_crew import NativeCrew
-from fugu.vector.slab import Slab
+from fugu.vector.shared_buffers import SharedBuffers
 from fugu.vector.snapshots import why_stateless
 from fugu.vector.tuner import find_configuration
 from fugu.vector.vector import Vector, VectorSettings
@@ -31,8 +33,9 @@ if native.available:
     from fugu._native import Exchange
 
 Backend = Literal["auto", "serial", "threads", "process", "native", "batch", "ray"]
-BACKENDS = ("auto", "serial", "threads", "process", "native", "batch", "ray")
-START_METHODS = ("forkserver", "spawn", "fork")
+StartMethod = Literal["forkserver", "spawn", "fork"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+START_METHODS: tuple[StartMethod, ...] = get_args(StartMethod)
 
 
 def make(
@@ -46,7 +49,7 @@ def make(
     group_size: int = 1,
     seed: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
-    start_method: Literal["forkserver", "spawn", "fork"] = "forkserver",
+    start_method: StartMethod = "forkserver",
     step_timeout: float = 60.0,
     start_timeout: float = 120.0,
     max_restarts: int = 10,
@@ -115,17 +118,24 @@ def make(
     make_batch = None
     if library is None or backend == "batch":
         make_batch = find_batch(env, backend, dict(env_kwargs or {}))
+    cfg = VectorSettings(
+        size,
+        group_size,
+        ordered or make_batch is not None,
+        seed,
+        step_timeout,
+        max_restarts,
+        poison,
+        start_timeout,
+    )
     if make_batch is not None:
         workers = _workers(backend, num_envs, None if num_workers == "auto" else num_workers)
-        _check(num_envs, workers, size, True, group_size, step_timeout, max_restarts, start_method)
-        cfg = VectorSettings(
-            size, group_size, True, seed, step_timeout, max_restarts, poison, start_timeout
-        )
-        return _begin_batch(make_batch, num_envs, workers, cfg, emulation, check_finite)
+        _check(num_envs, workers, cfg, start_method)
+        return _make_in_batches(make_batch, num_envs, workers, cfg, emulation, check_finite)
     emulation["resumable"] = resumable
     tuning = None
     if num_workers == "auto":
-        _check(num_envs, 1, size, ordered, group_size, step_timeout, max_restarts, start_method)
+        _check(num_envs, 1, cfg, start_method)
         tuning = find_configuration(
             make,
             env,
@@ -144,16 +154,16 @@ def make(
         )
         backend, num_workers = tuning.choice.backend, tuning.choice.num_workers
     workers = _workers(backend, num_envs, num_workers)
-    _check(num_envs, workers, size, ordered, group_size, step_timeout, max_restarts, start_method)
+    _check(num_envs, workers, cfg, start_method)
     if not start_timeout > 0:
         raise UsageError(f"start_timeout: expected seconds above 0; got {start_timeout}.")
     setup = Setup(factory, emulation, step_timeout, check_finite)
-    chosen: str = backend
     if backend == "native" and library is None:
         raise UsageError(
             f"backend: given 'native' for {env!r}; allowed: a native environment, such as "
             f"{', '.join(suite.names()[:3])}, or the path of one that was built."
         )
+    chosen = backend
     if backend == "auto":
         if library is not None:
             chosen = "native"
@@ -165,38 +175,28 @@ def make(
     first = setup.make()
     groups, stateless = first.groups, why_stateless(first)
     close_within(first, CLOSE_SECONDS)
-    cfg = VectorSettings(
-        size, group_size, ordered, seed, step_timeout, max_restarts, poison, start_timeout
-    )
+    worker_backend: WorkerBackend
     if chosen == "ray":
-        from fugu.vector.ray_cluster import RaySettings
-        from fugu.vector.ray_crew import begin_on_ray
+        from fugu.vector.backends.ray import start_on_ray
+        from fugu.vector.backends.ray_cluster import RaySettings
 
         asked = RaySettings(ray_address, ray_cpus, dict(ray_resources or {}), ray_timeout)
-        slab, actors = begin_on_ray(setup, groups, num_envs, num_workers, asked)
-        vector = Vector(slab, actors.exchange, actors, cfg, chosen)
-        vector.why_stateless, vector.attributes = stateless, setup.attributes
-        return vector
-    slab = Slab(groups, num_envs, Exchange.bytes(workers, num_envs))
-    if chosen == "native":
-        assert isinstance(first, NativeEnv)
-        team = NativeCrew(
-            first.library, first.spec, slab, workers, step_timeout, helps=size == num_envs
-        )
-        vector = Vector(slab, team.pool, team, cfg, chosen)
-        vector.tuning = tuning
-        return vector
-    crowded = chosen == "process" and workers >= usable_cores()
-    make_exchange = partial(_exchange, workers, num_envs, 0.0 if crowded else 2e-5)
-    exchange = make_exchange(slab)
-    crew: Crew
-    if chosen == "serial":
-        crew = SerialCrew(setup, slab, exchange, workers)
-    elif chosen == "threads":
-        crew = ThreadCrew(setup, slab, make_exchange, workers)
+        buffers, worker_backend = start_on_ray(setup, groups, num_envs, num_workers, asked)
     else:
-        crew = ProcessCrew(setup, slab, workers, make_exchange, start_method)
-    vector = Vector(slab, exchange, crew, cfg, chosen)
+        buffers = SharedBuffers(groups, num_envs, Exchange.bytes(workers, num_envs))
+        crowded = chosen == "process" and workers >= usable_cores()
+        make_queue = partial(_make_queue, workers, num_envs, 0.0 if crowded else 2e-5)
+        if chosen == "native":
+            assert isinstance(first, NativeEnv)
+            helps = size == num_envs
+            worker_backend = NativeBackend(first, buffers, workers, step_timeout, helps=helps)
+        elif chosen == "serial":
+            worker_backend = SerialBackend(setup, buffers, make_queue)
+        elif chosen == "threads":
+            worker_backend = ThreadBackend(setup, buffers, make_queue, workers)
+        else:
+            worker_backend = ProcessBackend(setup, buffers, make_queue, workers, start_method)
+    vector = Vector(buffers, worker_backend, cfg)
     vector.tuning, vector.why_stateless = tuning, stateless
     vector.attributes = setup.attributes
     return vector
@@ -205,9 +205,9 @@ def make(
 def find_batch(
     env: str | Callable[..., Any], backend: str, kwargs: dict[str, Any]
 ) -> Callable[[int, int], BatchEnv] | None:
-    """What makes so many copies that step at once, with so many threads; None for another backend.
+    """Return a function that makes copies which step at once, given their number and threads.
 
-    An environment that is only made so is so for "auto" too.
+    None for another backend; for "auto", unless the environment can only be made so.
     """
     recipe = find_recipe(env) if isinstance(env, str) else None
     has_batch = recipe is not None and recipe.batch is not None
@@ -226,7 +226,7 @@ def find_batch(
     return lambda copies, threads: make_copies(name, copies, threads, **kwargs)
 
 
-def _begin_batch(
+def _make_in_batches(
     make_batch: Callable[[int, int], BatchEnv],
     num_envs: int,
     workers: int,
@@ -234,7 +234,7 @@ def _begin_batch(
     emulation: Mapping[str, Any],
     check_finite: bool,
 ) -> Vector:
-    """Each batch of the vector is one batch of copies, stepped by a thread of ours."""
+    """Make a vector each of whose batches is one batch of copies, stepped by a thread of ours."""
     given = sorted(name for name, value in emulation.items() if value)
     if given:
         raise UsageError(
@@ -244,19 +244,18 @@ def _begin_batch(
     batches = num_envs // cfg.batch_size
     threads = max(1, workers // batches)
     made = [make_batch(cfg.batch_size, threads) for _ in range(batches)]
-    slab = Slab(made[0].groups, num_envs, 0)
-    crew = BatchCrew(made, slab, check_finite)
-    vector = Vector(slab, crew.vector_exchange(), crew, cfg, "batch")
+    buffers = SharedBuffers(made[0].groups, num_envs, 0)
+    vector = Vector(buffers, BatchBackend(made, buffers, check_finite), cfg)
     vector.why_stateless = "copies that step at once have no state() and set_state()."
     return vector
 
 
-def _exchange(workers: int, num_envs: int, spin: float, slab: Slab) -> Exchange:
-    return Exchange(slab.exchange, workers, num_envs, spin)
+def _make_queue(workers: int, num_envs: int, spin: float, buffers: SharedBuffers) -> Exchange:
+    return Exchange(buffers.queue_memory, workers, num_envs, spin)
 
 
 def _workers(backend: str, num_envs: int, num_workers: int | None) -> int:
-    """How many, if there are to be any beside the caller."""
+    """Return how many workers there are to be, the caller included."""
     if backend not in BACKENDS:
         raise UsageError(f"backend: given {backend!r}; allowed: {', '.join(BACKENDS)}.")
     if backend == "serial" or (backend == "ray" and num_workers is None):
@@ -264,41 +263,32 @@ def _workers(backend: str, num_envs: int, num_workers: int | None) -> int:
     return min(num_envs, usable_cores()) if num_workers is None else num_workers
 
 
-def _check(
-    num_envs: int,
-    workers: int,
-    batch_size: int,
-    ordered: bool,
-    group_size: int,
-    step_timeout: float,
-    max_restarts: int,
-    start_method: str,
-) -> None:
+def _check(num_envs: int, workers: int, cfg: VectorSettings, start_method: str) -> None:
     """Raise if an argument cannot be."""
     for name, value, most in [
         ("num_envs", num_envs, None),
         ("num_workers", workers, num_envs),
-        ("batch_size", batch_size, num_envs),
-        ("group_size", group_size, num_envs),
+        ("batch_size", cfg.batch_size, num_envs),
+        ("group_size", cfg.group_size, num_envs),
     ]:
         is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not is_integer or value < 1 or (most is not None and value > most):
             upper = f" to {most} (num_envs)" if most is not None else " or more"
             upper += ', or "auto"' if name == "num_workers" else ""
             raise UsageError(f"{name}: given {value!r}; allowed: an integer from 1{upper}.")
-    if num_envs % group_size:
+    if num_envs % cfg.group_size:
         raise UsageError(
-            f"group_size: given {group_size}; allowed: a divisor of num_envs={num_envs}."
+            f"group_size: given {cfg.group_size}; allowed: a divisor of num_envs={num_envs}."
         )
-    if ordered and num_envs % batch_size:
+    if cfg.ordered and num_envs % cfg.batch_size:
         raise UsageError(
-            f"batch_size: given {batch_size} with ordered=True; allowed: a divisor of "
+            f"batch_size: given {cfg.batch_size} with ordered=True; allowed: a divisor of "
             f"num_envs={num_envs}."
         )
-    if not step_timeout > 0 or max_restarts < 0:  # NaN is refused too
+    if not cfg.step_timeout > 0 or cfg.max_restarts < 0:  # NaN is refused too
         raise UsageError(
-            f"given step_timeout={step_timeout}, max_restarts={max_restarts}; allowed: a time "
-            "above 0, and 0 or more restarts."
+            f"given step_timeout={cfg.step_timeout}, max_restarts={cfg.max_restarts}; allowed: a "
+            "time above 0, and 0 or more restarts."
         )
     if start_method not in START_METHODS:
         raise UsageError(
