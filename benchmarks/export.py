@@ -30,7 +30,8 @@ from rich.table import Table
 import fugu
 from fugu.core.errors import MissingExtraError
 from fugu.envs.contract import AgentGroup
-from fugu.export.engine import NAMES, Engine, make_engine
+from fugu.export.engine import NAMES, make_engine
+from fugu.inference.engine import Engine
 from fugu.nets.reading import read_policy
 from fugu.policies import Policy, PolicyConfig, make_policy
 from fugu.spaces import Layout

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fugu.envs import EpisodeStats as EpisodeStats
     from fugu.envs import emulate as emulate
     from fugu.envs.checking import check as check
+    from fugu.export.loading import load as load
     from fugu.hub.agent import from_hub as from_hub
     from fugu.hub.push import push_to_hub as push_to_hub
     from fugu.spaces import Layout as Layout
@@ -67,6 +68,7 @@ _HOMES = {
     "emulate": "fugu.envs",
     "evaluate": "fugu.training.evaluate",
     "from_hub": "fugu.hub.agent",
+    "load": "fugu.export.loading",
     "make": "fugu.vector",
     "push_to_hub": "fugu.hub.push",
     "resume": "fugu.training.session",

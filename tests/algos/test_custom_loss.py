@@ -118,7 +118,7 @@ def test_the_settings_name_it_and_a_run_resumes_with_it(
         "it",
         root=tmp_path,
         show=False,
-        overrides=more,
+        **more,
         callbacks=[lambda trainer, progress: seen.append(progress.losses["half"])],
     )
     assert seen

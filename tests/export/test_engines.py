@@ -22,7 +22,7 @@ from policy_kinds import KINDS, Kind, observations_of
 
 from fugu.core.errors import UsageError
 from fugu.export.engine import NAMES, make_engine
-from fugu.export.player import LoadedPolicy
+from fugu.inference.player import LoadedPolicy
 from fugu.policies import Policy
 from fugu.policies.layers import RunningScale
 from fugu.spaces import Layout

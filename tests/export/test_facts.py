@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from fugu import Layout
 from fugu.core.errors import UsageError
-from fugu.export.engine import PolicyFacts
+from fugu.inference.engine import PolicyFacts
 
 FACTS = PolicyFacts(
     Layout.of(spaces.Box(-1, 1, (3,))), Layout.of(spaces.Box(0, 50, (2,))), "scaled", 0, 1

@@ -13,7 +13,7 @@ from policy_kinds import KINDS, MIXED, TREE, Kind, observations_of
 from fugu.core.errors import PackError, UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.export.engine import make_engine
-from fugu.export.player import LoadedPolicy
+from fugu.inference.player import LoadedPolicy
 from fugu.policies import PolicyConfig, make_policy
 from fugu.policies.recalling import recalling
 from fugu.spaces import Layout

@@ -20,8 +20,8 @@ import wasmtime
 import fugu
 from fugu.core.errors import UsageError
 from fugu.export import wasm_engine
-from fugu.export.engine import PolicyFacts
 from fugu.export.wasm_engine import WasmEngine, make_engine, open_engine, read_facts, write_wasm
+from fugu.inference.engine import PolicyFacts
 from fugu.nets.net import Net
 from fugu.nets.reading import read_policy
 from fugu.nets.reference import run_reference

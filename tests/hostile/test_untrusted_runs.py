@@ -348,17 +348,17 @@ def test_states_of_a_changed_checkpoint_do_not_reach_environments(
     assert run.is_own()
     assert not is_own(path)
     overrides = {"train": {"total_steps": 512}}
-    assert fugu.resume(run, show=False, overrides=overrides).steps >= 512
+    assert fugu.resume(run, show=False, **overrides).steps >= 512
     assert "new episodes begin: the states of environments" in caplog.text
     forge_states(run)
     with pytest.raises(UsageError, match="set_env: .* native"):  # they are set if it is trusted
-        fugu.resume(run, show=False, trust=True, overrides={"train": {"total_steps": 1024}})
+        fugu.resume(run, show=False, trust=True, train={"total_steps": 1024})
 
 
 def test_states_of_the_users_own_checkpoint_are_taken(
     runs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fugu.resume(Run(runs / "pole"), show=False, overrides={"train": {"total_steps": 512}})
+    fugu.resume(Run(runs / "pole"), show=False, train={"total_steps": 512})
     assert "new episodes begin" not in caplog.text
 
 

@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     settings = {"total_steps": 1024, "horizon": 16}
     where = {"folder": folder, "name": "pole", "keep": 5}
     train("cartpole", train=settings, vec={"num_envs": 16}, run=where, show=False, seed=3)
-    resume("pole", root=folder, show=False, overrides={"train": {"total_steps": 2048}})
+    resume("pole", root=folder, show=False, train={"total_steps": 2048})
     return Run(folder / "pole")
 
 

@@ -190,7 +190,7 @@ def test_a_league_is_shared_with_its_opponents(tmp_path: Path) -> None:
     assert {path.name for path in (pulled.folder / "league").iterdir()} == members
     assert len(members) > 1
     more = {"train": {"total_steps": 900}, "run": {"folder": str(tmp_path / "there")}}
-    assert resume(pulled, show=False, overrides=more).status == "finished"
+    assert resume(pulled, show=False, **more).status == "finished"
 
 
 # ------------------------------------------------------------------ folders

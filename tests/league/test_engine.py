@@ -262,7 +262,7 @@ def test_other_runs_can_be_in_the_pool_for_good(tmp_path: Path) -> None:
     )
     assert {f"plain:{plain.steps}", "random", "taught:0"} <= {*met}
     more = {"train": {"total_steps": result.steps + 500}}
-    again = resume("taught", root=tmp_path, show=False, overrides=more)
+    again = resume("taught", root=tmp_path, show=False, **more)
     assert again.steps >= result.steps + 500
 
 

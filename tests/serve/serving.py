@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from policy_kinds import KINDS
 
 from fugu.export import Engine, LoadedPolicy
-from fugu.export.torch_engine import TorchEngine
+from fugu.inference.torch_engine import TorchEngine
 from fugu.serve import ServeConfig
 from fugu.serve.app import Service
 from fugu.serve.server import Server, open_socket

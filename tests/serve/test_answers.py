@@ -15,7 +15,7 @@ from fugu import Layout
 from fugu.core.errors import PackError
 from fugu.envs.contract import AgentGroup
 from fugu.export import LoadedPolicy
-from fugu.export.torch_engine import TorchEngine
+from fugu.inference.torch_engine import TorchEngine
 from fugu.policies.decision_transformer import (
     DecisionTransformerPolicyConfig,
     make_decision_transformer,

@@ -262,9 +262,7 @@ def test_a_search_that_is_not_kept_leaves_nothing(tmp_path: Path, monkeypatch: A
 
 def test_a_finished_search_resumes_as_a_plain_run(tmp_path: Path) -> None:
     search(tmp_path)
-    longer = resume(
-        "auto", root=tmp_path, show=False, overrides={"train": {"total_steps": STEPS + 64}}
-    )
+    longer = resume("auto", root=tmp_path, show=False, train={"total_steps": STEPS + 64})
     assert longer.status == "finished"
     assert longer.steps >= STEPS + 64
 
@@ -367,4 +365,4 @@ def test_settings_of_a_search_under_way_are_fixed(tmp_path: Path) -> None:
 
     assert search(tmp_path, callbacks=[stop]).status == "stopped"
     with pytest.raises(UsageError, match="has not chosen yet"):
-        resume("auto", root=tmp_path, show=False, overrides={"train": {"total_steps": 9999}})
+        resume("auto", root=tmp_path, show=False, train={"total_steps": 9999})

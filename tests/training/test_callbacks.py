@@ -269,7 +269,7 @@ def test_a_setting_that_resuming_overrides_wins_over_a_change(tmp_path: Path) ->
     fugu.resume(
         half.run,
         show=False,
-        overrides={"train": {"clip": 0.4}},
+        train={"clip": 0.4},
         callbacks=[lambda trainer, _: seen.append(trainer.cfg.train.clip)],
     )
     assert set(seen) == {0.4}

@@ -108,7 +108,7 @@ def test_other_data_does_not_resume(data: dict[str, Path], tmp_path: Path) -> No
     start("cartpole", tmp_path, **settings)
     record_episodes("cartpole", folder, episodes=4)
     with pytest.raises(UsageError, match="began with"):
-        resume("one", root=tmp_path, show=False, overrides={"train": {"total_steps": 10**6}})
+        resume("one", root=tmp_path, show=False, train={"total_steps": 10**6})
 
 
 @pytest.mark.parametrize("env", ["continuous", "spaces", "memory"])

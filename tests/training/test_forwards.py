@@ -135,11 +135,11 @@ def test_a_choice_is_recorded_shown_and_kept(
     assert "policy engines: native" in capsys.readouterr().out
     monkeypatch.setattr(forwards, "SMALL", 0)  # what is chosen now is another
     more: Any = {"train": {"total_steps": 5 * 256}}
-    assert engines_in(resume("one", root=tmp_path, show=False, overrides=more).run) == ["native"]
+    assert engines_in(resume("one", root=tmp_path, show=False, **more).run) == ["native"]
     other = settings | {"run": {"folder": tmp_path, "name": "two"}}
     assert engines_in(train("cartpole", **other).run) == ["torch"]
     forced: Any = {"train": {"total_steps": 6 * 256}, "policy": {"engine": "torch"}}
-    assert engines_in(resume("one", root=tmp_path, show=False, overrides=forced).run) == ["torch"]
+    assert engines_in(resume("one", root=tmp_path, show=False, **forced).run) == ["torch"]
 
 
 def test_a_run_of_before_goes_on_with_torch() -> None:

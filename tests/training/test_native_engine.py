@@ -140,7 +140,7 @@ def test_checkpoints_serve_both(first: str, then: str, tmp_path: Path) -> None:
         **settings,
     )
     overrides = {"train": {"engine": then}}
-    rest = fugu.resume("part", root=tmp_path, show=False, overrides=overrides)
+    rest = fugu.resume("part", root=tmp_path, show=False, **overrides)
     assert rest.steps == whole.steps
     for right, found in zip(
         whole.policies[0].parameters(), rest.policies[0].parameters(), strict=True

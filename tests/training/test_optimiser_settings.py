@@ -124,7 +124,7 @@ def test_a_run_resumes_with_changed_settings(kind: str, tmp_path: Path) -> None:
 
     where = {"folder": tmp_path, "name": "it"}
     train("cartpole", train=small, run=where, callbacks=[stop], **options)
-    resume("it", root=tmp_path, show=False, overrides={"train": GIVEN}, callbacks=[look])
+    resume("it", root=tmp_path, show=False, train=GIVEN, callbacks=[look])
     assert found
     for group in found:
         check(KINDS[kind]([torch.zeros(1, requires_grad=True)], 1.0), group, kind)

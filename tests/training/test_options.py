@@ -75,8 +75,8 @@ def test_a_lambda_trains_resumes_and_is_evaluated(tmp_path: Path) -> None:
     )
     overrides = {"train": {"total_steps": 8192}}
     with pytest.raises(UsageError, match="something to call"):
-        fugu.resume("mine", root=tmp_path, show=False, overrides=overrides)
-    more = fugu.resume("mine", root=tmp_path, show=False, env=env, overrides=overrides)
+        fugu.resume("mine", root=tmp_path, show=False, **overrides)
+    more = fugu.resume("mine", root=tmp_path, show=False, env=env, **overrides)
     assert more.steps >= 8192 > result.steps >= 4096
     assert max(fugu.evaluate("mine", root=tmp_path, episodes=4, env=env).lengths) <= 50
 

@@ -120,9 +120,7 @@ def test_signals_leave_a_run_that_can_go_on(number: int, tmp_path: Path) -> None
     checkpoint = run.latest()
     assert checkpoint is not None
     steps = int(load_checkpoint(checkpoint).state["step"])
-    result = resume(
-        "long", root=tmp_path, show=False, overrides={"train": {"total_steps": steps + 1}}
-    )
+    result = resume("long", root=tmp_path, show=False, train={"total_steps": steps + 1})
     assert result.status == "finished"
     assert result.steps > steps
 

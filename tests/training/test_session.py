@@ -129,5 +129,5 @@ def test_copies_that_do_not_fill_batches_can_be_saved(tmp_path: Path) -> None:
         run={"folder": tmp_path, "name": "odd", "checkpoint_seconds": 0},
     )
     assert result.status == "finished"
-    more = resume("odd", root=tmp_path, show=False, overrides={"train": {"total_steps": 900}})
+    more = resume("odd", root=tmp_path, show=False, train={"total_steps": 900})
     assert more.steps >= 900

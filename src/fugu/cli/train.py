@@ -239,7 +239,7 @@ class Resume(SettingsCommand):
             root=self.runs,
             show=not self.quiet,
             callbacks=callbacks,
-            overrides=self.tree,
+            **self.tree,
             trust=self.trust,
         )
         report(result)

@@ -1,7 +1,7 @@
 """Trained policies away from the trainer: engines that run them, files that hold them."""
 
-from fugu.export.engine import Engine, PolicyFacts
 from fugu.export.loading import load
-from fugu.export.player import LoadedPolicy
+from fugu.inference.engine import Engine, PolicyFacts
+from fugu.inference.player import LoadedPolicy
 
 __all__ = ["Engine", "LoadedPolicy", "PolicyFacts", "load"]

@@ -17,7 +17,7 @@ from fugu.core.files import DOCUMENT, read_bytes
 from fugu.envs.building import SUFFIX, find_compiler, run_compiler, zig
 from fugu.export.c_text import PARTS
 from fugu.export.c_writer import FACTS, write_c
-from fugu.export.engine import PolicyFacts
+from fugu.inference.engine import PolicyFacts
 from fugu.nets.net import Floats, Net
 
 BATCH = PARTS / "batch.c"

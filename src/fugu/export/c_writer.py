@@ -25,7 +25,7 @@ from fugu.export.c_text import (
     type_of,
     wrapped,
 )
-from fugu.export.engine import PolicyFacts
+from fugu.inference.engine import PolicyFacts
 from fugu.nets.net import Net
 from fugu.spaces import Leaf
 from fugu.spaces.action_sampler import ActionSampler, Choices, Numbers

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.export.engine import NamedLeaves, PolicyFacts, leaves_at, named_leaves, split_rows
+from fugu.export.engine import NamedLeaves, leaves_at, named_leaves, split_rows
+from fugu.inference.engine import PolicyFacts
 from fugu.nets import net as ops
 from fugu.nets.net import Floats, Net
 from fugu.nets.reference import compute

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
 from fugu.export.engine import check_engine, file_engine, make_engine, open_engine
-from fugu.export.player import LoadedPolicy
+from fugu.inference.player import LoadedPolicy
 from fugu.store.checkpoint import CHECKSUMS
 from fugu.store.run import Run, is_run
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.export.engine import FACTS, PolicyFacts, named_leaves, split_rows
+from fugu.export.engine import FACTS, named_leaves, split_rows
+from fugu.inference.engine import PolicyFacts
 from fugu.nets.net import Floats, Net
 from fugu.spaces.action_sampler import ActionSampler
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import fugu
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.export.engine import FACTS, PolicyFacts, leaves_at, named_leaves
+from fugu.export.engine import FACTS, leaves_at, named_leaves
+from fugu.inference.engine import PolicyFacts
 from fugu.nets import net as ops
 from fugu.nets.net import Net
 from fugu.spaces.action_sampler import ActionSampler, Choices, Numbers

@@ -16,7 +16,7 @@ from fugu.core.files import read_bytes
 from fugu.core.writing import write_whole
 from fugu.export.c_engine import build_wasm, check_sizes
 from fugu.export.c_writer import CReport, write_c
-from fugu.export.engine import PolicyFacts
+from fugu.inference.engine import PolicyFacts
 from fugu.nets.net import Floats, Net
 
 try:

@@ -14,9 +14,9 @@ from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.export.engine import make_engine
-from fugu.export.player import LoadedPolicy
 from fugu.hub.pull import fetch
 from fugu.hub.repositories import MAX_BYTES, open_repository
+from fugu.inference.player import LoadedPolicy
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.run import Run
 from fugu.training.evaluate import (

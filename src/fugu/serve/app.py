@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 from fugu.core.errors import MissingExtraError
-from fugu.export.player import LoadedPolicy
+from fugu.inference.player import LoadedPolicy
 from fugu.serve.batching import Batcher, Passes
 from fugu.serve.config import TOKEN_VARIABLE, ServeConfig
 from fugu.serve.json_types import RequestError

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.export.engine import AttentiveEngine
-from fugu.export.player import LoadedPolicy
+from fugu.inference.engine import AttentiveEngine
+from fugu.inference.player import LoadedPolicy
 from fugu.nets.net import Floats
 from fugu.serve.config import ServeConfig
 from fugu.serve.json_types import RequestError

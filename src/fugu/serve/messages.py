@@ -23,7 +23,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.export.engine import PolicyFacts
+from fugu.inference.engine import PolicyFacts
 from fugu.nets.net import Floats
 from fugu.serve.json_types import (
     MAX_SHOWN,

@@ -46,7 +46,7 @@ from fugu.training.auto_record import (
 from fugu.training.auto_resume import newest_alike
 from fugu.training.callbacks import AnyCallback
 from fugu.training.distributed import AGENTS
-from fugu.training.evaluate import COPIES, engine_of, load_policies, play
+from fugu.training.evaluate import COPIES, engine_of, load_groups, load_policies, play
 from fugu.training.inputs import Result, RunInputs
 from fugu.training.trainer import DivergedError, Progress, RecentMean, Trainer, find_device
 from fugu.vector import make
@@ -319,15 +319,16 @@ def _search(
             Search(run, record, inputs, train_member, report).run()
         except SearchStoppedError as found:
             seconds = time.perf_counter() - began
-            return Result(run, [], 0, seconds, None, "stopped", found.signals)
+            return Result(run, [], [], 0, seconds, None, "stopped", found.signals)
     seconds = time.perf_counter() - began
-    cfg, policies = load_policies(run, None, inputs)
+    cfg, pairs = load_groups(run, None, inputs)
     newest = run.latest()
     assert newest is not None
     state = read_state(newest)
     score, device = RecentMean(state["recent"]).mean, find_device(cfg.device)
-    on_device = [policy.to(device) for policy in policies]
-    return Result(run, on_device, int(state["steps"]), seconds, score, "finished")
+    groups = [group for group, _ in pairs]
+    policies = [policy.to(device) for _, policy in pairs]
+    return Result(run, policies, groups, int(state["steps"]), seconds, score, "finished")
 
 
 # ------------------------------------------------------------------ comparisons

@@ -252,7 +252,7 @@ def check_settings(
             allowed = f"one of {', '.join(changeable)}" if changeable else "none"
             raise UsageError(
                 f"change: expected a setting that may change while {algo!r} trains, {allowed}; "
-                f"got {name!r}. Give others to fugu.train, or to fugu.resume as overrides."
+                f"got {name!r}. Give others to fugu.train, or to fugu.resume."
             )
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
     typed = to_tree(from_tree(type(train), plain, "train."))

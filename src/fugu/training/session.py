@@ -13,7 +13,7 @@ from typing import Any
 
 from fugu.algos.algorithm import PolicyFactory
 from fugu.algos.settings import Config, LearningConfig
-from fugu.core.config import Tree, merge, plain_tree
+from fugu.core.config import merge, plain_tree
 from fugu.core.errors import UsageError
 from fugu.core.writing import tells_full_disk
 from fugu.data.recording import Recorder
@@ -125,6 +125,7 @@ def train(
 
 def resume(
     run: str | Path | Run,
+    /,
     *,
     root: str | Path = "runs",
     show: bool = True,
@@ -132,8 +133,8 @@ def resume(
     env: Callable[..., Any] | None = None,
     policy_factory: PolicyFactory | None = None,
     loss: Callable[..., Any] | None = None,
-    overrides: Tree | None = None,
     trust: bool = False,
+    **sections: Any,
 ) -> Result:
     """Continue a run from its last checkpoint, exactly as it would have continued.
 
@@ -145,8 +146,8 @@ def resume(
         env: What the run was trained on, if that was something to call.
         policy_factory: As of `train`, if it was given there.
         loss: As of `train`, if it was given there.
-        overrides: Settings to change, such as a larger `train.total_steps`.
         trust: Trust the run from now on, whoever trained it: its settings may name code to run.
+        **sections: Settings to change, as of `train`: `train={"total_steps": 2_000_000}`.
     """
     with joined() as ranks:
         found = None
@@ -156,8 +157,8 @@ def resume(
         shown = show and not ranks.rank
         if found is not None and ranks.size == 1 and is_unfinished(found):
             train_member = _member_trainer(inputs, shown, tuple(callbacks))
-            return resume_auto(found, inputs, train_member, overrides or {}, shown)
-        own = None if found is None else settings_of(found, inputs, overrides)
+            return resume_auto(found, inputs, train_member, sections, shown)
+        own = None if found is None else settings_of(found, inputs, sections)
         cfg = ranks.share(own)
         assert cfg is not None
         return Session(cfg, found, shown, callbacks, inputs, resumes=True).run()
@@ -253,6 +254,7 @@ class Session:
             return Result(
                 self._run,
                 trainer.policies,
+                trainer.vec.groups,
                 trainer.steps,
                 time.perf_counter() - began,
                 trainer.score,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs.contract import AgentGroup, Buffers
-from fugu.export.engine import PolicyFacts
+from fugu.inference.engine import PolicyFacts
 from fugu.nets.net import Floats
 from fugu.policies.central import CentralPolicy
 from fugu.policies.policy import Policy

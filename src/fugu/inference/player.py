@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fugu.core.errors import UsageError
-from fugu.export.engine import AttentiveEngine, Engine
+from fugu.inference.engine import AttentiveEngine, Engine
 from fugu.nets.net import Floats
 from fugu.spaces.action_sampler import ActionSampler
 
