@@ -261,7 +261,7 @@ def check_itself(server: Server, coverage: Coverage) -> None:
         answer = server.try_source(module, changed, tests, coverage.slowest)
         if (answer["failed"] is not None) != noticed or answer["timeout"]:
             raise SystemExit(f"a control went wrong: {answer}")
-    program = "import fugu.algos.schedules as s; assert 'build/mutation' in s.__file__, s.__file__"
+    program = "import fugu.algos.optimizers as s; assert 'build/mutation' in s.__file__, s.__file__"
     variables = os.environ | {"PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run([sys.executable, "-c", program], env=variables, check=True)
 

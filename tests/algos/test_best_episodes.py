@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from fugu.algos.best_episodes import BestEpisodes
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
@@ -159,7 +159,7 @@ def test_of_many_some_are_learned_at_a_time() -> None:
 
 def learner(policy: Policy, **settings: Any) -> PPOLearner:
     cfg = PPOConfig(horizon=HORIZON, epochs=1, minibatches=1, **settings)
-    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    optimiser = make_optimizer(policy, OptimizerConfig(kind="adamw", learning_rate=0.01))
     return PPOLearner(policy, optimiser, Critics(cfg), np.random.default_rng(1))
 
 

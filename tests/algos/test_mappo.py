@@ -13,11 +13,10 @@ import torch
 from gymnasium import spaces
 
 from fugu.algos.algorithm import RunContext
-from fugu.algos.mappo import MAPPO, MAPPOConfig, NormalizedCritics, make_sights
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.mappo import MAPPO, MAPPOConfig, NormalizedCritics, ValueNorm, make_sights
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.algos.ppo import PPOLearner
 from fugu.algos.settings import read_config
-from fugu.algos.value_norm import ValueNorm
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
@@ -54,8 +53,8 @@ def test_value_norm_equals_the_published_recurrence() -> None:
     assert norm.mean == pytest.approx(mean / weight)
     assert norm.deviation == pytest.approx((square / weight - (mean / weight) ** 2) ** 0.5)
     values = torch.tensor([-2.0, 9.0])
-    assert norm.normalise(values)[1].item() == pytest.approx((9 - norm.mean) / norm.deviation)
-    torch.testing.assert_close(norm.denormalise(norm.normalise(values)), values)
+    assert norm.normalize(values)[1].item() == pytest.approx((9 - norm.mean) / norm.deviation)
+    torch.testing.assert_close(norm.denormalize(norm.normalize(values)), values)
 
 
 def test_value_norm_is_debiased_and_never_divides_by_less_than_a_tenth() -> None:
@@ -86,10 +85,10 @@ def learner_of(**settings: Any) -> tuple[MAPPO, Segments]:
         critic=sight.rest,
     )
     cfg = MAPPOConfig(horizon=5, epochs=1, microbatch=7, **settings)
-    optimiser = make_optimiser(policy, OptimiserConfig())
+    optimiser = make_optimizer(policy, OptimizerConfig())
     critics = NormalizedCritics(cfg)
     if cfg.normalise_values:
-        policy.rescale = critics.value_norm.denormalise
+        policy.rescale = critics.value_norm.denormalize
     learner = PPOLearner(policy, optimiser, critics, np.random.default_rng(0))
     stored = replace(group, observation_layout=sight.layout)
     segments = Segments(stored, SegmentShape(4, 4, 5, 1))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import torch
 
 from fugu.algos import settings
-from fugu.algos.schedules import learning_rate_at
+from fugu.algos.optimizers import learning_rate_at
 from fugu.algos.unused_settings import Unused
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.core.seeding import derive

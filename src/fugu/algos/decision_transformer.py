@@ -29,7 +29,7 @@ from fugu.algos.algorithm import (
 )
 from fugu.algos.building import WEIGHT_STREAM
 from fugu.algos.checkpointing import load_network, load_rng, save_network, save_rng
-from fugu.algos.optimisers import make_optimiser, set_learning_rate
+from fugu.algos.optimizers import make_optimizer, set_learning_rate
 from fugu.algos.settings import LearningConfig, VecConfig
 from fugu.algos.unused_settings import NO_CRITIC, Unused
 from fugu.core.errors import UsageError
@@ -279,7 +279,7 @@ class OfflineDecisionTransformer(Algorithm):
         if self.cfg.train.compile:
             compiled = torch.compile(policy.forward_sequences)
             policy.forward_sequences = compiled  # type: ignore[method-assign]
-        optimiser = make_optimiser(policy, cfg.optimizer_config())
+        optimiser = make_optimizer(policy, cfg.optimizer_config())
         self._samplers.append(sampler)
         self._learners.append(DecisionLearner(policy, optimiser, cfg))
 

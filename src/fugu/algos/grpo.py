@@ -38,7 +38,7 @@ from fugu.algos.checkpointing import (
     save_network,
     save_rng,
 )
-from fugu.algos.optimisers import make_optimiser, set_learning_rate
+from fugu.algos.optimizers import make_optimizer, set_learning_rate
 from fugu.algos.preferences import RewardModel, load_reward_model
 from fugu.algos.settings import Config, LearningConfig, VecConfig
 from fugu.algos.unused_settings import NO_CRITIC, Unused
@@ -641,7 +641,7 @@ class GRPO(Algorithm):
         model: RewardModel | None = None
         if cfg.train.reward_model is not None:
             model = load_reward_model(cfg.train.reward_model, group).to(self._device)
-        optimiser = make_optimiser(policy, cfg.train.optimizer_config())
+        optimiser = make_optimizer(policy, cfg.train.optimizer_config())
         learner = GRPOLearner(
             policy, optimiser, cfg.train, self._random[1], group, model, self.ranks
         )

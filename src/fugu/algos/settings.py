@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from fugu.algos.optimisers import OptimiserConfig, OptimiserKind
+from fugu.algos.optimizers import OptimizerConfig, OptimizerKind
 from fugu.algos.registry import algorithm_names, find_algorithm
 from fugu.algos.unused_settings import check_unused
 from fugu.core.config import Tree, from_tree
@@ -35,7 +35,7 @@ class LearningConfig(CheckedConfig):
 
     total_steps: PositiveInt = 1_000_000
     """Agent steps of the whole run."""
-    optimiser: OptimiserKind = "adamw"
+    optimiser: OptimizerKind = "adamw"
     """Which optimiser."""
     learning_rate: NonNegativeFloat = 0.003
     """Of the optimiser, at its height."""
@@ -65,9 +65,9 @@ class LearningConfig(CheckedConfig):
     deterministic: bool = False
     """Only exact algorithms and batches in a fixed order: two runs are alike on any device."""
 
-    def optimizer_config(self) -> OptimiserConfig:
+    def optimizer_config(self) -> OptimizerConfig:
         """Return the settings of the optimizer and of its learning rate."""
-        return OptimiserConfig(
+        return OptimizerConfig(
             kind=self.optimiser,
             learning_rate=self.learning_rate,
             beta1=self.adam_beta1,

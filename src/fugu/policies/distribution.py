@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,17 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.policies.choices import evaluate_choices
+from fugu.policies.choices import FORBIDDEN, evaluate_choices, evaluate_normals
 from fugu.spaces import Layout
 from fugu.spaces.action_rows import Continuous
 from fugu.spaces.action_sampler import ActionSampler, Floats, log_slope
 
 Array: TypeAlias = Tensor | NDArray[Any]
 
-HALF_LOG_TAU = math.log(2 * math.pi) / 2
-# The logit of what a mask forbids: so low that its probability is exactly 0, and finite, so that
-# probability times logarithm is 0 and not a NaN.
-FORBIDDEN = -1e9
 NODES = 16  # of the quadrature for the entropy of a squashed normal
 
 
@@ -167,9 +162,7 @@ class ActionDistribution(nn.Module):
     def _evaluate_numbers(self, params: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
         means = params[..., self.num_choices : self.num_outputs]
         log_stds = params[..., self.num_outputs :]
-        deviations = (raw - means) * torch.exp(-log_stds)
-        log_probs = (-0.5 * deviations.square() - log_stds - HALF_LOG_TAU).sum(-1)
-        entropies = (log_stds + (0.5 + HALF_LOG_TAU)).sum(-1)
+        log_probs, entropies = evaluate_normals(means, log_stds, raw)
         if self.squashes:
             softplus = nn.functional.softplus
             slopes = log_slope(raw, softplus)

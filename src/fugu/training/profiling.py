@@ -66,8 +66,8 @@ PARTS = {
     ("learn", "weights to the core"): ["fugu.nets.learning:NativeLearner.reload"],
     ("learn", "optimiser"): [
         "torch.optim:AdamW.step",
-        "fugu.algos.adamw:BlockAdamW.step",
-        "fugu.algos.muon:Muon.step",
+        "fugu.algos.optimizers:FlatAdamW.step",
+        "fugu.algos.optimizers:Muon.step",
         "torch.optim:Optimizer.zero_grad",
         "torch.nn.utils:clip_grad_norm_",
         "fugu.nets.learning:Block.clip_grads",

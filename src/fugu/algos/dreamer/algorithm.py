@@ -31,7 +31,7 @@ from fugu.algos.checkpointing import (
 )
 from fugu.algos.dreamer.agent import DreamerAgent, DreamerLearner
 from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig, DreamerVecConfig
-from fugu.algos.optimisers import make_optimiser
+from fugu.algos.optimizers import make_optimizer
 from fugu.algos.unused_settings import Unused
 from fugu.core.seeding import derive
 from fugu.data.replay import Replay, ReplayShape
@@ -225,7 +225,7 @@ class Dreamer(Algorithm):
         replay = Replay(group, shape, online=train.online)
         random = self._random[0], self._latent_random
         self.actors.append(ReplayActor(agent, replay, train, *random))
-        optimiser = make_optimiser(agent, train.optimizer_config())
+        optimiser = make_optimizer(agent, train.optimizer_config())
         self.learners.append(DreamerLearner(agent, optimiser, train))
 
     # ------------------------------------------------------------------ collect and update
