@@ -12,7 +12,7 @@ from torch import nn
 
 from fugu import native
 from fugu.algos.optimizers import FlatAdamW
-from fugu.nets.learning import Block
+from fugu.nets.learning import FlatParameters
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the core is not built")
 
@@ -24,14 +24,14 @@ RANDOM = np.random.default_rng(1)
 
 def make(
     layers: nn.Module, threads: int = 1, **settings: Any
-) -> tuple[Block, nn.Module, FlatAdamW]:
+) -> tuple[FlatParameters, nn.Module, FlatAdamW]:
     own = copy.deepcopy(layers)
-    block = Block(own)
+    block = FlatParameters(own)
     block.show_grads()
     return block, own, FlatAdamW(block, own.parameters(), 0.01, threads=threads, **settings)
 
 
-def gradients(block: Block) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def gradients(block: FlatParameters) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     """Of very different sizes, and some none at all."""
     sizes = 10.0 ** RANDOM.uniform(-8, 4, block.grads.shape)
     found = RANDOM.normal(size=block.grads.shape) * sizes * (RANDOM.random(block.grads.shape) > 0.1)

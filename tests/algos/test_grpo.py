@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from fugu.algos.building import compile_policy
+from fugu.algos.algorithm import compile_policy
 from fugu.algos.grpo import (
     GRPOConfig,
     GRPOLearner,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from fugu.algos.optimizers import RATE_SCALES, OptimizerConfig, make_optimizer
-from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
+from fugu.algos.ppo import RATE_SCALES, Critics, PPOConfig, PPOLearner
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
@@ -155,11 +155,11 @@ def test_the_learning_rate_falls_if_policies_diverge_too_much_and_rises_if_too_l
     for divergences, scale in (
         ([0.03, 0.02], 1 / 1.5), ([0.0], 1.0), ([0.0, 0.004], 1.5), ([0.0051, 0.0199], 1.5)
     ):  # fmt: skip
-        learner._rate.adapt(float(np.mean(divergences)), 0.01)
+        learner._adapt_rate(float(np.mean(divergences)), 0.01)
         assert learner.state_dict()["rate_scale"] == pytest.approx(scale)
     for divergence, limit in ((9.0, RATE_SCALES[0]), (0.0, RATE_SCALES[1])):
         for _ in range(50):
-            learner._rate.adapt(divergence, 0.01)
+            learner._adapt_rate(divergence, 0.01)
         assert learner.state_dict()["rate_scale"] == pytest.approx(limit)
     other, _ = adapting(desired_kl=0.01)
     other.load_state_dict(learner.state_dict())
@@ -172,7 +172,7 @@ def test_the_desired_divergence_changes_evenly_and_is_that_of_the_last_epoch(
 ) -> None:
     learner, segments = adapting(desired_kl=0.02, final_desired_kl=final, epochs=3, minibatches=2)
     given: list[Any] = []
-    monkeypatch.setattr(learner._rate, "adapt", lambda *args: given.append(args))
+    monkeypatch.setattr(learner, "_adapt_rate", lambda *args: given.append(args))
     told = learner.update(segments, 0.25)
     ((measured, desired),) = given
     assert desired == pytest.approx(expected)

@@ -17,7 +17,7 @@ from fugu.algos.ppo_loss import ValueLoss, loss_settings
 from fugu.algos.segment_view import Minibatch
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
-from fugu.nets.learning import Block, NativeLearner
+from fugu.nets.learning import FlatParameters, NativeLearner
 from fugu.nets.native import targets
 from fugu.policies.config import PolicyConfig
 from fugu.policies.cores import MinGruCore
@@ -364,7 +364,7 @@ def test_what_cannot_be_learned_is_refused(
 
 def test_gradients_are_clipped_as_torch_clips_them() -> None:
     policy, _ = make(VECTOR, ACTIONS["mixed"])
-    block = Block(policy)
+    block = FlatParameters(policy)
     given = np.random.default_rng(3).normal(size=block.grads.size).astype(np.float32)
     for most in (0.5, 1e6):
         block.grads[:] = given

@@ -20,18 +20,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fugu.algos.algorithm import (
+    WEIGHT_STREAM,
     Algorithm,
     Metrics,
     PolicyFactory,
     RunContext,
     State,
     Tensors,
+    load_network,
+    load_rng,
+    save_network,
+    save_rng,
 )
-from fugu.algos.building import WEIGHT_STREAM
-from fugu.algos.checkpointing import load_network, load_rng, save_network, save_rng
 from fugu.algos.optimizers import make_optimizer, set_learning_rate
-from fugu.algos.settings import LearningConfig, VecConfig
-from fugu.algos.unused_settings import NO_CRITIC, Unused
+from fugu.algos.settings import NO_CRITIC, LearningConfig, Unused, VecConfig
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     FiniteFloat,

@@ -21,16 +21,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.algos.algorithm import Algorithm, Metrics, RunContext, State, Tensors
-from fugu.algos.building import (
+from fugu.algos.algorithm import (
     ROW_STREAM,
     SAMPLING_STREAM,
     WEIGHT_STREAM,
+    Algorithm,
+    Metrics,
+    RunContext,
+    State,
+    Tensors,
+    as_arrays,
     choose_precision,
     compile_policy,
-)
-from fugu.algos.checkpointing import (
-    as_arrays,
     load_environments,
     load_network,
     load_rng,
@@ -40,8 +42,7 @@ from fugu.algos.checkpointing import (
 )
 from fugu.algos.optimizers import make_optimizer, set_learning_rate
 from fugu.algos.preferences import RewardModel, load_reward_model
-from fugu.algos.settings import Config, LearningConfig, VecConfig
-from fugu.algos.unused_settings import NO_CRITIC, Unused
+from fugu.algos.settings import NO_CRITIC, Config, LearningConfig, Unused, VecConfig
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     Fraction,

@@ -22,7 +22,7 @@ from torch import Tensor
 from fugu.algos.algorithm import Metrics, RunContext
 from fugu.algos.ppo import PPO, Critics, GroupSetup, PPOConfig
 from fugu.algos.segment_view import CriticTarget, Minibatch, MinibatchIndices, SegmentView
-from fugu.algos.unused_settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
+from fugu.algos.settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
 from fugu.core.errors import UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.data.segments import Segments

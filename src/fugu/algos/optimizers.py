@@ -21,7 +21,7 @@ from fugu.core.intervals import (
     PositiveFloat,
 )
 from fugu.native.arrays import refuse
-from fugu.nets.learning import Block, NativeLearner
+from fugu.nets.learning import FlatParameters, NativeLearner
 
 if TYPE_CHECKING or native.available:
     from fugu import _native
@@ -175,7 +175,7 @@ class FlatAdamW(torch.optim.AdamW):
         threads: Threads that share the work.
 
     >>> layer = torch.nn.Linear(1, 1)
-    >>> block = Block(layer)
+    >>> block = FlatParameters(layer)
     >>> block.weights[:], block.grads[:] = 1.0, (10.0, -0.1)
     >>> FlatAdamW(block, layer.parameters(), lr=0.5).step()
     >>> block.weights.round(3).tolist()
@@ -184,7 +184,7 @@ class FlatAdamW(torch.optim.AdamW):
 
     def __init__(
         self,
-        block: Block,
+        block: FlatParameters,
         params: Iterable[Tensor],
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),

@@ -19,18 +19,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.algos.algorithm import Algorithm, Metrics, RunContext, State, Tensors
-from fugu.algos.best_episodes import BestEpisodes
-from fugu.algos.building import (
+from fugu.algos.algorithm import (
     ROW_STREAM,
     SAMPLING_STREAM,
     WEIGHT_STREAM,
+    Algorithm,
+    Metrics,
+    RunContext,
+    State,
+    Tensors,
+    as_arrays,
     choose_precision,
     compile_policy,
     import_object,
-)
-from fugu.algos.checkpointing import (
-    as_arrays,
     load_environments,
     load_network,
     load_rng,
@@ -38,8 +39,8 @@ from fugu.algos.checkpointing import (
     save_network,
     save_rng,
 )
+from fugu.algos.exploration import Novelty, SelfImitationBuffer
 from fugu.algos.native_backend import make_native_learner
-from fugu.algos.novelty import Novelty
 from fugu.algos.optimizers import make_optimizer, set_learning_rate
 from fugu.algos.ppo_loss import (
     PpoLoss,
@@ -376,7 +377,7 @@ class PPOLearner:
         self.cfg, self._ranks, self._random = critics.cfg, critics.ranks, random
         self._loss, self._novelty = loss, novelty
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
-        self._best = BestEpisodes(self.cfg.best_episodes)
+        self._best = SelfImitationBuffer(self.cfg.best_episodes)
         self._rate_scale = 1.0  # of the scheduled learning rate
         if self.cfg.draw == "steps" and policy.state_size:
             raise UsageError(
@@ -438,15 +439,15 @@ class PPOLearner:
         if cfg.desired_kl is not None:
             last = sums["approx_kl"][-parts:]
             share = np.array([sum(last) / len(last)], np.float64)
-            self._adapt_rate(float(self._ranks.sum(share)[0]), progress)
+            final = cfg.desired_kl if cfg.final_desired_kl is None else cfg.final_desired_kl
+            desired = cfg.desired_kl + (final - cfg.desired_kl) * progress
+            self._adapt_rate(float(self._ranks.sum(share)[0]), desired)
         means = {name: sum(values) / len(values) for name, values in sums.items()}
         rate = self.optimizer.param_groups[0]["lr"]
         return self._ranks.add_up(means) | {"learning_rate": rate}
 
-    def _adapt_rate(self, measured: float, progress: float) -> None:
-        """Scale the learning rate by the measured KL divergence; see `desired_kl`."""
-        first, final = self.cfg.desired_kl or 0.0, self.cfg.final_desired_kl
-        desired = first if final is None else first + (final - first) * progress
+    def _adapt_rate(self, measured: float, desired: float) -> None:
+        """Scale the learning rate by how far the measured KL divergence is from the desired one."""
         if measured > 2.0 * desired:
             self._rate_scale /= RATE_STEP
         elif measured < desired / 2.0:

@@ -106,9 +106,9 @@ def fused_ppo_loss(
         "old_log_probs": old_log_probs, "advantages": advantages, "old_values": old_values,
         "returns": returns, "weights": weights,
     }  # fmt: skip
-    _check_shapes(given, choices, continuous)
     on_cpu = all(tensor is None or tensor.device.type == "cpu" for tensor in given.values())
     if not (native.available and on_cpu) or params.dtype == torch.float64:
+        _check_shapes(given, choices, continuous)
         numbers: dict[str, Any] = {"normaliser": normaliser, "cfg": cfg, "threads": threads}
         return ppo_loss_reference(**given, choices=choices, continuous=continuous, **numbers)
     tables = [_array(tensor, table=True) for tensor in (samples, old_values, returns)]
@@ -124,7 +124,11 @@ def fused_ppo_loss(
     )  # fmt: skip
     # Shorter types are converted here, where autograd converts the gradients back.
     apply: Any = _Fused.apply
-    loss, ratios, sums = apply(params.float(), values.float(), inputs, settings)
+    try:  # the kernel looks at shapes itself
+        loss, ratios, sums = apply(params.float(), values.float(), inputs, settings)
+    except (TypeError, ValueError):
+        _check_shapes(given, choices, continuous)
+        raise
     return PpoLoss(loss, ratios, dict(zip(_METRICS, sums.unbind(), strict=True)))
 
 

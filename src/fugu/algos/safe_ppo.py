@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fugu.algos.algorithm import Metrics, RunContext
 from fugu.algos.ppo import PPO, Critics, GroupSetup, PPOConfig, standardize
 from fugu.algos.segment_view import CriticTarget, SegmentView
-from fugu.algos.unused_settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
+from fugu.algos.settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     Fraction,

@@ -120,6 +120,8 @@ class SegmentView:
         self.length, self.count = int(self.valid.shape[0]), int(self.valid.shape[1])
         self.whole = bool(self.valid.all())
         self.ratios = np.ones(self.valid.shape, np.float32)
+        table = segments.observations.table
+        self._row_bytes = max(1, table.shape[-1] * table.element_size())
         self._predicted = self._values[:, :-1].reshape(-1, self.length, self.count)
 
     def microbatch(self, steps: int = 0) -> int:
@@ -128,9 +130,7 @@ class SegmentView:
         Args:
             steps: Steps that the settings ask for; 0: fewer if observations are large.
         """
-        table = self.segments.observations.table
-        row_bytes = max(1, table.shape[-1] * table.element_size())
-        steps = steps or max(1, min(MOST_STEPS, MOST_BYTES // row_bytes))
+        steps = steps or max(1, min(MOST_STEPS, MOST_BYTES // self._row_bytes))
         return max(1, steps // self.length)
 
     def advantages(self, ratios: NDArray[np.float32]) -> NDArray[np.float32]:

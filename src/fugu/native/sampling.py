@@ -6,7 +6,7 @@ The random numbers are given, so that actions are reproducible to the bit whatev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,6 @@ class NormalSample(NamedTuple):
     actions: Floats  # [batch, dims]
     log_probabilities: Floats  # [batch]
     entropies: Floats  # [batch]
-
-
-Sample = TypeVar("Sample", CategoricalSample, NormalSample)
 
 
 def sample_categorical(
@@ -94,9 +91,12 @@ def sample_categorical(
         except (TypeError, ValueError):
             inputs = _checked_categorical(*inputs, out)
             fault = _native.sample_categorical(*inputs, *out, count)
-        return _told(out, fault, "head")
-    inputs = _checked_categorical(*inputs, out)
-    return _told(out, categorical_reference(*inputs, *out), "head")
+    else:
+        inputs = _checked_categorical(*inputs, out)
+        fault = categorical_reference(*inputs, *out)
+    if fault[0]:
+        raise _fault(fault, "head")
+    return out
 
 
 def sample_normal(
@@ -149,9 +149,12 @@ def sample_normal(
         except (TypeError, ValueError):
             inputs = _checked_normal(*inputs, out)
             fault = _native.sample_normal(*inputs, *out, count)
-        return _told(out, fault, "dimension")
-    inputs = _checked_normal(*inputs, out)
-    return _told(out, normal_reference(*inputs, *out), "dimension")
+    else:
+        inputs = _checked_normal(*inputs, out)
+        fault = normal_reference(*inputs, *out)
+    if fault[0]:
+        raise _fault(fault, "dimension")
+    return out
 
 
 FAULTS = (
@@ -164,12 +167,10 @@ FAULTS = (
 )
 
 
-def _told(sample: Sample, faulty: tuple[int, int, int], part: str) -> Sample:
-    """The sample, unless the kernel met a fault."""
-    fault, row, number = faulty
-    if fault:
-        raise UsageError(f"row {row}, {part} {number}: {FAULTS[fault]}")
-    return sample
+def _fault(found: tuple[int, int, int], part: str) -> UsageError:
+    """Return the error that says what the kernel met where."""
+    fault, row, number = found
+    return UsageError(f"row {row}, {part} {number}: {FAULTS[fault]}")
 
 
 def _checked_categorical(

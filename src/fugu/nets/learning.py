@@ -66,7 +66,7 @@ class Drawn(Protocol):
         """Of the steps, if each is drawn for itself."""
 
 
-class Block:
+class FlatParameters:
     """All learned numbers of a module in one block of memory, and their gradients in another.
 
     The module's parameters become views of it: who changes the one changes the other.
@@ -76,7 +76,7 @@ class Block:
         grads: Theirs.
 
     >>> layer = nn.Linear(2, 1)
-    >>> block = Block(layer)
+    >>> block = FlatParameters(layer)
     >>> block.weights[:] = 3.0
     >>> layer.bias.item()
     3.0
@@ -184,7 +184,7 @@ class NativeLearner:
         self.target = known[-1] if target is None else target
         if self.target not in known:
             raise refuse("target", repr(target), f"{', '.join(known)} on this processor")
-        self.block, self.pairs, self.threads = Block(policy), pairs, count_threads(threads)
+        self.block, self.pairs, self.threads = FlatParameters(policy), pairs, count_threads(threads)
         self._policy, self._layout = policy, layout
         self._paged: tuple[Tables, _native.Pages] | None = None
         net = self._read()
@@ -351,7 +351,7 @@ def _pages(tables: Tables) -> _native.Pages:
     )
 
 
-def _check_learnable(net: Net, block: Block) -> None:
+def _check_learnable(net: Net, block: FlatParameters) -> None:
     """All numbers of the block are among the network's, and no operation lacks a gradient."""
     found: dict[int, int] = {}
     for operation in net.operations:

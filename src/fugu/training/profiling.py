@@ -55,7 +55,7 @@ PARTS = {
         "fugu.data.segments:Segments.release",
     ],
     ("learn", "advantages"): ["fugu.algos.segment_view:SegmentView.advantages"],
-    ("learn", "choice of rows"): ["fugu.algos.ppo:PPOLearner._choose"],
+    ("learn", "choice of rows"): ["fugu.algos.ppo:PPOLearner._draw"],
     ("learn", "forward"): [
         "fugu.policies.policy:Policy.forward_segments",
         "fugu.policies.central:CentralPolicy.forward_segments",
@@ -70,7 +70,7 @@ PARTS = {
         "fugu.algos.optimizers:Muon.step",
         "torch.optim:Optimizer.zero_grad",
         "torch.nn.utils:clip_grad_norm_",
-        "fugu.nets.learning:Block.clip_grads",
+        "fugu.nets.learning:FlatParameters.clip_grads",
     ],
 }
 MATRIX_PRODUCTS = re.compile(

@@ -17,8 +17,6 @@ from fugu.algos.algorithm import (
     RunContext,
     State,
     Tensors,
-)
-from fugu.algos.checkpointing import (
     as_array,
     as_arrays,
     as_tensor,
@@ -32,7 +30,7 @@ from fugu.algos.checkpointing import (
 from fugu.algos.dreamer.agent import DreamerAgent, DreamerLearner
 from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig, DreamerVecConfig
 from fugu.algos.optimizers import make_optimizer
-from fugu.algos.unused_settings import Unused
+from fugu.algos.settings import Unused
 from fugu.core.seeding import derive
 from fugu.data.replay import Replay, ReplayShape
 from fugu.envs.contract import AgentGroup, Buffers
