@@ -117,13 +117,14 @@ def test_critics_are_fitted_to_normalised_returns_and_say_what_they_mean_in_rewa
         last = rewards[t] + 0.99 * values[t + 1] - values[t] + 0.99 * 0.95 * last
         returns[t] = last + values[t]
     batches: list[Any] = []
-    make_batch = learner.critics.minibatch
+    make_batches = learner.critics.minibatches
 
     def note(*arguments: Any) -> Any:
-        batches.append(make_batch(*arguments))
-        return batches[-1]
+        for part in make_batches(*arguments):
+            batches.append(part[1])
+            yield part
 
-    learner.critics.minibatch = note  # type: ignore[method-assign]
+    learner.critics.minibatches = note  # type: ignore[method-assign]
     policy = learner.policy
     assert isinstance(policy, CentralPolicy)
     told = learner.update(segments, 0.0)

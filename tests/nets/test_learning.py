@@ -240,7 +240,12 @@ def test_losses(loss: Any, critics: int) -> None:
     policy, layout = make(VECTOR, ACTIONS["several"], critics)
     batch = experience(policy, layout, True)
     cfg = PPOConfig(
-        0.1, loss, value_clip=0.1, huber_delta=0.2, value_coefficient=0.7, entropy_coefficient=0.1
+        clip=0.1,
+        value_loss=loss,
+        value_clip=0.1,
+        huber_delta=0.2,
+        value_coefficient=0.7,
+        entropy_coefficient=0.1,
     )
     right, found = by_torch(policy, batch, cfg), by_core(policy, layout, batch, cfg)
     assert distance(found[0], right[0]) < 1e-5
