@@ -131,6 +131,8 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE) $(shell find native -name "*.
 	    scikit-build-core nanobind numpy cmake ninja setuptools
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
 	    --no-build-isolation -C cmake.define.FUGU_WERROR=$(WERROR) -C install.strip=false -e '.[dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+	    --no-build-isolation --no-deps -e plugins/fugu-pufferlib
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps \
 	    reasoning-gym  # for its problems: its code, and all that needs, is not used
 	@touch $@

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from fugu.core.machine import keep_freed_memory
 from fugu.policies import cores
-from fugu.policies.core import Core
+from fugu.policies.cores import Core
 
 NAMES = ("lstm", "gru", "mingru")
 SIZES, TIMES, WIDTH, BATCH = (64, 512), 64, 128, 2048

@@ -26,8 +26,7 @@ from vector import PYTHONS, race
 import fugu
 from fugu.envs import suite
 from fugu.envs.building import build
-from fugu.envs.native_env import start_pool
-from fugu.envs.native_library import NativeLibrary
+from fugu.envs.native_env import NativeLibrary, start_pool
 from fugu.vector.random_actions import RandomActions
 from fugu.vector.slab import Slab
 

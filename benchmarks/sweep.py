@@ -27,7 +27,7 @@ from fugu.sweep.plan import SearchConfig, make_plan
 from fugu.sweep.running import ExecutionConfig, start_sweep
 from fugu.sweep.sampler import SamplerName
 from fugu.sweep.trials import TrialCurve
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 
 SOLVED, LONGEST = 475.0, 200_000
 RANGES = {

@@ -295,7 +295,7 @@ def draw(found: Found, path: Path) -> None:
     """Draw the median of the seeds and their range."""
     from matplotlib.figure import Figure
 
-    from fugu.track.picture import step_label
+    from fugu.track.curves import step_label
 
     curve = joint_curve([one["curve"] for one in found.seeds])
     figure = Figure(figsize=(4.2, 2.6), layout="constrained")

@@ -17,7 +17,7 @@ from learned import read_learned, section
 
 import fugu
 from fugu.envs import suite
-from fugu.envs.native_library import NativeLibrary, NativeSpec, Setting
+from fugu.envs.native_env import NativeLibrary, NativeSpec, Setting
 from fugu.vector.random_actions import RandomActions
 
 FOLDER = Path(__file__).parent / "envs"

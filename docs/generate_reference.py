@@ -7,10 +7,7 @@ With --check nothing is written, and the exit status is 1 if a page is not what 
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import inspect
-import io
 import sys
 import types
 import typing
@@ -22,13 +19,14 @@ from pages import table, write_or_check
 
 from fugu.algos.registry import algorithm_names
 from fugu.algos.settings import section_types
-from fugu.cli import completion
-from fugu.cli.coding_export import CodingExport
-from fugu.cli.coding_run import CodingRun
-from fugu.cli.flags import field_documents, settings_help
-from fugu.cli.hub import Pull, Push
 from fugu.cli.main import COMMANDS
-from fugu.cli.zoo import ZooEval, ZooList, ZooPlay, ZooPull
+from fugu.cli.parsing import (
+    SettingsCommand,
+    arguments_of,
+    members_of,
+    summary,
+    with_options,
+)
 from fugu.core.intervals import allowed_numbers
 from fugu.training.config import PRESETS
 
@@ -66,14 +64,6 @@ KINDS: dict[str, dict[str, str]] = {
         "convert-config": "migrate/pufferlib.md",
     },
 }
-GROUPS: dict[str, dict[str, Any]] = {
-    "coding": {
-        "run": CodingRun,
-        "export": CodingExport,
-    },
-    "hub": {"push": Push, "pull": Pull},
-    "zoo": {"list": ZooList, "play": ZooPlay, "eval": ZooEval, "pull": ZooPull},
-}
 TITLES = {
     "decision_transformer": "the Decision Transformer",
     "dreamer": "Dreamer",
@@ -93,12 +83,12 @@ def command_page(name: str, guide: str) -> str:
     """One command's page."""
     kind: Any = COMMANDS[name]
     lines = [f"# fugu {name}", ""]
-    if name in GROUPS:
+    if members := members_of(kind):
         lines += [summary(kind), ""]
-        for action, part in GROUPS[name].items():
+        for action, part in members.items():
             lines += [f"## fugu {name} {action}", "", *described(f"{name} {action}", part)]
-    elif name in completion.TRAINING:
-        lines += [summary(kind), "", "```text", help_text(kind), "```", ""]
+    elif issubclass(kind, SettingsCommand):
+        lines += described(name, with_options(kind))
         page = "[settings](../settings/index.md)"
         lines += [f"`--SECTION.SETTING` is any of the {page} of the algorithm.", ""]
     else:
@@ -118,13 +108,14 @@ def described(name: str, kind: Any) -> list[str]:
         else:
             lines += [paragraph, ""]
     given, options = [], []
-    for flag, hint, default, document in parameters(kind):
-        what = cell(document)
-        if is_positional(hint, default):
-            word = metavar(hint) or flag.removeprefix("--").upper()
+    for argument in arguments_of(kind):
+        what = cell(argument.help)
+        if argument.positional:
+            word = argument.metavar or argument.flag.removeprefix("--").upper()
             given.append((word, what))
         else:
-            options.append((f"`{flag}`", words_of(hint), shown(default), what))
+            value, default = words_of(argument.hint), shown(argument.default)
+            options.append((f"`{argument.flag}`", value, default, what))
     usage = " ".join(["usage: fugu", name, *(word for word, _ in given), "[OPTIONS]"])
     lines += ["```text", usage, *([""] if examples else []), *examples, "```", ""]
     if given:
@@ -135,38 +126,10 @@ def described(name: str, kind: Any) -> list[str]:
     return lines
 
 
-def parameters(kind: Any, place: str = "") -> Iterator[tuple[str, Any, Any, str]]:
-    """Flag, type, default and words of each field; those of fields with fields of their own too."""
-    documents = field_documents(kind)
-    hints = typing.get_type_hints(kind, include_extras=True)
-    for item in dataclasses.fields(kind):
-        hint, default = hints[item.name], item.default
-        if dataclasses.is_dataclass(hint):
-            yield from parameters(hint, f"{place}{item.name}.")
-            continue
-        if item.default_factory is not dataclasses.MISSING:
-            default = item.default_factory()
-        flag = f"--{place}{item.name.rstrip('_')}".replace("_", "-")
-        yield flag, hint, default, documents.get(item.name, "")
-
-
-def is_positional(hint: Any, default: Any) -> bool:
-    """Whether it is given by its place."""
-    marks = typing.get_args(hint)[1:] if hasattr(hint, "__metadata__") else ()
-    named = any("Positional" in str(mark) for mark in marks)
-    return default is dataclasses.MISSING or named
-
-
-def metavar(hint: Any) -> str:
-    """What stands for a value in its help, if it says so."""
-    marks = getattr(hint, "__metadata__", ())
-    found = [mark.metavar for mark in marks if getattr(mark, "metavar", None)]
-    return found[0] if found else ""
-
-
 def words_of(hint: Any) -> str:
     """The values of a type, as they are typed."""
-    if word := metavar(hint):
+    marks = getattr(hint, "__metadata__", ())
+    if word := next((mark.metavar for mark in marks if getattr(mark, "metavar", None)), ""):
         return f"`{word.replace('|', ' or ')}`"
     if hasattr(hint, "__metadata__"):
         hint = typing.get_args(hint)[0]
@@ -189,17 +152,6 @@ def shown(default: Any) -> str:
     if isinstance(default, int) and not isinstance(default, bool):
         return f"{default:,}"
     return f"`{default}`" if isinstance(default, str | Path) else str(default)
-
-
-def help_text(kind: Any) -> str:
-    """The help of a command whose flags are settings, without the settings."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        kind.parse(["--help"])
-    text = out.getvalue()
-    for settings in (settings_help(sections=("league", *completion.SECTIONS)), settings_help()):
-        text = text.replace(settings, "")
-    return text.strip()
 
 
 def commands_index() -> str:
@@ -259,13 +211,14 @@ def settings_page(algo: str) -> str:
 def settings_table(section: str, kind: Any) -> list[str]:
     """Every setting of a section."""
     rows = []
-    for flag, hint, default, document in parameters(kind, f"{section}."):
+    for argument in arguments_of(kind, f"{section}."):
+        flag, hint, default = argument.flag, argument.hint, argument.default
         value = "true, false" if hint is bool else words_of(hint)
         name = flag.removeprefix(f"--{section}.").replace("-", "_")
         if allowed := allowed_numbers(kind, name) or allowed_numbers(kind, f"{name}_"):  # lambda_
             value += f", {allowed}"
         told = str(default).lower() if isinstance(default, bool) else shown(default)
-        rows.append((f"`{flag}`", told or "none", value, cell(document)))
+        rows.append((f"`{flag}`", told or "none", value, cell(argument.help)))
     return table(("setting", "default", "values", "what"), rows)
 
 
@@ -305,11 +258,6 @@ the environment.
 # ---------------------------------------------------------------------- all of it
 
 
-def summary(kind: Any) -> str:
-    """The first line of what it says of itself."""
-    return (kind.__doc__ or "").strip().splitlines()[0]
-
-
 def cell(text: str) -> str:
     """Words in a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
@@ -338,9 +286,6 @@ def main() -> int:
     listed = [name for names in KINDS.values() for name in names]
     if sorted(listed) != sorted(COMMANDS):
         print(f"KINDS: {sorted({*listed} ^ {*COMMANDS})} are listed or there, not both")
-        return 1
-    if {name: tuple(parts) for name, parts in GROUPS.items()} != completion.GROUPS:
-        print("GROUPS: not those of the command line")
         return 1
     pages = {FOLDER / "index.md": INDEX}
     pages[FOLDER / "commands/index.md"] = commands_index()

@@ -20,6 +20,7 @@ import gymnasium
 import numpy as np
 import torch
 import tyro
+from expedition import BAG
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rich.console import Console
@@ -28,7 +29,6 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
 import fugu
-from fugu.envs.expedition import BAG
 from fugu.policies import unpack
 from fugu.spaces import Leaf
 from fugu.vector import to_gymnasium
@@ -78,7 +78,7 @@ def make_envs(cfg: Settings) -> Envs:
         return SyncVectorEnv(factories, autoreset_mode=AutoresetMode.SAME_STEP)
     if cfg.env == "expedition":
         limits = {"walker/bag": BAG}
-        vector = fugu.make("fugu.envs.expedition:Expedition", cfg.num_envs, limits=limits)
+        vector = fugu.make("expedition:Expedition", cfg.num_envs, limits=limits)
     else:
         vector = fugu.make(cfg.env, cfg.num_envs)
     return to_gymnasium(vector, flat=True)

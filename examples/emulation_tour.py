@@ -2,8 +2,8 @@
 
     python examples/emulation_tour.py [--env nethack|expedition] [--steps 2000]
 
-It plays NetHack when `nle` is installed (`pip install "fugu-rl[nethack]"`), else an environment
-that comes with fugu.
+It plays NetHack when `nle` is installed (`pip install "fugu-rl[nethack]"`), else the environment
+of `expedition.py` beside it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 import torch
 import tyro
+from expedition import BAG, Expedition
 from rich.columns import Columns
 from rich.console import Console
 from rich.panel import Panel
@@ -26,7 +27,6 @@ from rich.text import Text
 from rich.tree import Tree
 
 import fugu
-from fugu.envs.expedition import BAG, Expedition
 from fugu.envs.wrappers import SeededNetHack
 from fugu.policies import unpack
 from fugu.spaces import Leaf

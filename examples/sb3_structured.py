@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from expedition import BAG
 from gymnasium import Space, spaces
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -24,7 +25,6 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 import fugu
-from fugu.envs.expedition import BAG
 from fugu.vector import to_sb3
 
 console = Console()
@@ -79,7 +79,7 @@ def main(cfg: Settings) -> None:
     """Train and say how well it went."""
     torch.set_num_threads(1)  # the networks are small, and the workers need the cores
     limits = {"walker/bag": BAG}
-    vector = fugu.make("fugu.envs.expedition:Expedition", cfg.num_envs, limits=limits)
+    vector = fugu.make("expedition:Expedition", cfg.num_envs, limits=limits)
     envs = to_sb3(vector, action_bins=cfg.action_bins)
     console.print(table(envs.observation_space, envs.action_space))
     model = PPO(

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fugu.envs.compilers import find_compiler
-from fugu.export.c_random import PolicyRandom
+from fugu.envs.building import find_compiler
+from fugu.export.c_engine import PolicyRandom
 from fugu.nets.net import Net
 from fugu.nets.reference import run_reference
 from fugu.spaces.action_sampler import ActionSampler

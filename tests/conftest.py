@@ -16,8 +16,8 @@ os.environ["LOCALAPPDATA" if sys.platform == "win32" else "XDG_STATE_HOME"] = _s
 # Tests run side by side: torch's threads would mostly wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# For tests/strategies.py, tests/envs/toys.py and their like.
-for folder in (".", "envs", "native", "vector"):
+# For tests/strategies.py, tests/envs/toys.py, examples/expedition.py and their like.
+for folder in (".", "envs", "native", "vector", "../examples"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 settings.register_profile(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from page_blocks import SHOWN, blocks_of, commands_of, run_blocks
 
-from fugu.cli.completion import TRAINING
 from fugu.cli.main import COMMANDS, main
+from fugu.cli.parsing import SettingsCommand
 from fugu.envs import suite
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +29,7 @@ WITH_COMMANDS = [
     if page not in (START, *LESSONS) and any(block.language == "bash" for block in blocks_of(page))
 ]
 HERE = re.compile(r"`(tests/[a-z0-9_/.]+?)(?:::(\w+))?`")
+SETTINGS = ("--train.", "--vec.", "--policy.", "--run.", "--league.", "--sweep.", "--env.")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 # The sum over all pages; what is not run is to be rare.
 MOST_NOT_RUN = 12
@@ -92,7 +93,8 @@ def test_commands_of_a_page_and_their_options_are_there(page: Path) -> None:
         name, words = command.partition(" ")[::2]
         assert name in COMMANDS, command
         known = (DOCS / "reference/commands" / f"{name}.md").read_text()
-        if name in TRAINING:
+        kind = COMMANDS[name]
+        if isinstance(kind, type) and issubclass(kind, SettingsCommand):
             known += settings
         asked = {
             flag for flag in OPTION.findall(words) if not flag.startswith(("--env.", "--sweep."))
@@ -131,8 +133,11 @@ def test_the_page_of_a_command_has_the_options_of_its_help(
     for action in actions or [""]:
         main([name, *filter(None, [action]), "--help"])
         told += capsys.readouterr().out
-    told = told.partition("\ntrain: ")[0].partition("\nleague: ")[0]  # the settings of a training
-    assert {*OPTION.findall(page)} - {"--help"} == {*OPTION.findall(told)} - {"--help"}
+    shown, asked = (
+        {option for option in OPTION.findall(text) if not option.startswith(SETTINGS)}
+        for text in (page, told)
+    )
+    assert shown - {"--help"} == asked - {"--help"}
 
 
 # ---------------------------------------------------------------------- what pages name

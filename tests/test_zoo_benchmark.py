@@ -31,8 +31,7 @@ from fugu import native
 from fugu.envs import suite
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.zoo.index import read_index
-from fugu.zoo.pull import pull
+from fugu.zoo.index import pull, read_index
 
 
 def seed(number: int, score: float, **more: Any) -> dict[str, Any]:

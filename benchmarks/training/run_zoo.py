@@ -16,7 +16,7 @@ from watching import answer, read_settings
 
 import fugu
 from fugu.store.run import Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.evaluate import engine_of, load_policies, play
 from fugu.zoo.publish import save_policy
 

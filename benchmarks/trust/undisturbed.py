@@ -13,7 +13,7 @@ from commands import BrokenError, succeed
 
 from fugu.store.checkpoint import CheckpointError, replaced, verify_checkpoint
 from fugu.store.run import Run
-from fugu.track.jsonl import parse_metrics
+from fugu.track.sinks import parse_metrics
 
 
 class Undisturbed:

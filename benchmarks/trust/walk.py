@@ -11,7 +11,7 @@ experience if it
 
 - has fewer elements than there are agents (a number, a shape);
 - is a weight, a gradient or a buffer of the policy, or state of the optimizer;
-- has one axis of int64 (indices: where experience is, not what it is) or is of float64 (statistics);
+- is of float64 (statistics), or has one axis of int64 (indices: where experience is);
 - is of episodes that ended, which are only reported (`REPORTS`).
 
 Comprehensions and lambdas belong to the function that holds them. --list names the functions in the
@@ -59,7 +59,7 @@ class Options:
     """Write the counts to this file."""
 
 
-class GradientReached(Exception):
+class GradientReachedError(Exception):
     """The optimizer is about to take its first step."""
 
 
@@ -120,7 +120,7 @@ def walk(env: str, engine: str) -> list[str]:
     algorithm: Any = trainer.algorithm
 
     def stop(*_: Any) -> None:
-        raise GradientReached
+        raise GradientReachedError
 
     try:
         algorithm.start(derive(trainer.cfg.seed, 0))
@@ -136,7 +136,7 @@ def walk(env: str, engine: str) -> list[str]:
         try:
             algorithm.collector.collect()
             algorithm.update(0.1)
-        except GradientReached:
+        except GradientReachedError:
             return list(found.found)
         finally:
             sys.setprofile(None)

@@ -1,6 +1,6 @@
 // Advantages with clipped importance ratios, backwards in time and across rows at once.
 //
-// Equal to fugu/native/advantage_reference.py bit for bit, on every processor and for any number of
+// Equal to fugu/native/advantage.py bit for bit, on every processor and for any number of
 // threads: all sums and products are float32, in the order written here, none contracted.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Which segments to learn from: weights of rows from their advantages, and rows drawn by them.
 //
-// All float64, in the order of fugu/native/priorities_reference.py and with the same system
+// All float64, in the order of fugu/native/priorities.py and with the same system
 // functions (pow, log1p, expm1): equal to it bit for bit.
 #pragma once
 

@@ -3,7 +3,7 @@
 // threads.
 //
 // Exponentials are float32, sums float64; what comes out stands within 1e-5 of the float64
-// reference (fugu/native/sampling_reference.py), and an action differs from its action only where
+// reference (fugu/native/sampling.py), and an action differs from its action only where
 // the random number lies within float32's rounding of a boundary between two choices.
 #pragma once
 

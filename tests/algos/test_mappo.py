@@ -13,16 +13,21 @@ import torch
 from gymnasium import spaces
 
 from fugu.algos.algorithm import RunContext
-from fugu.algos.mappo import MAPPO, MAPPOConfig, NormalizedCritics, ValueNorm, make_sights
+from fugu.algos.mappo import (
+    MAPPO,
+    MAPPOConfig,
+    NormalizedCritics,
+    ValueNorm,
+    make_critic_layouts,
+)
 from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.algos.ppo import PPOLearner
 from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
-from fugu.policies.central import CentralPolicy, make_central_policy
+from fugu.policies.central import CentralPolicy, CriticLayout, make_central_policy
 from fugu.policies.config import PolicyConfig
-from fugu.policies.sight import Sight
 from fugu.spaces import Layout
 from fugu.store.checkpoint import load_checkpoint
 from fugu.training.config import resolve_config
@@ -75,14 +80,14 @@ def learner_of(**settings: Any) -> tuple[MAPPO, Segments]:
     torch.manual_seed(1)
     layouts = Layout.of(spaces.Box(-9, 9, (3,))), Layout.of(spaces.Discrete(2))
     group = AgentGroup("agent", ("a", "b"), *layouts)
-    sight = Sight.of(group, named=False, rest=((group.observation_layout, 2),))
+    critic_layout = CriticLayout.of(group, agent_ids=False, rest=((group.observation_layout, 2),))
     policy = make_central_policy(
         group,
         PolicyConfig(hidden_size=8),
-        sight,
+        critic_layout,
         agent_ids=False,
         shared=True,
-        critic=sight.rest,
+        critic=critic_layout.rest,
     )
     cfg = MAPPOConfig(horizon=5, epochs=1, microbatch=7, **settings)
     optimiser = make_optimizer(policy, OptimizerConfig())
@@ -90,11 +95,11 @@ def learner_of(**settings: Any) -> tuple[MAPPO, Segments]:
     if cfg.normalise_values:
         policy.rescale = critics.value_norm.denormalize
     learner = PPOLearner(policy, optimiser, critics, np.random.default_rng(0))
-    stored = replace(group, observation_layout=sight.layout)
+    stored = replace(group, observation_layout=critic_layout.row_layout)
     segments = Segments(stored, SegmentShape(4, 4, 5, 1))
     random, everybody, yes = np.random.default_rng(5), np.arange(4), np.ones(4, bool)
     for _ in range(6):
-        rows = random.normal(size=(4, sight.size)).astype(np.float32)
+        rows = random.normal(size=(4, critic_layout.size)).astype(np.float32)
         with torch.no_grad():
             params, values, _ = policy(torch.from_numpy(rows), torch.zeros(4, 0))
         samples, logs = policy.distribution.sample(params, None, random)
@@ -134,7 +139,7 @@ def test_critics_are_fitted_to_normalised_returns_and_say_what_they_mean_in_rewa
     assert fitted.mean().item() == pytest.approx(0.0, abs=1e-4)
     assert fitted.std(correction=0).item() == pytest.approx(1.0, abs=1e-3)
     assert told["return_mean"] == pytest.approx(returns.mean(), rel=1e-5)
-    rows = torch.randn(3, policy.sight.size)
+    rows = torch.randn(3, policy.layout.size)
     raw, _ = policy.critics[0](rows, torch.zeros(3, 0))
     _, said, _ = policy(rows, torch.zeros(3, 0))
     expected = raw * learner.critics.value_norm.deviation + learner.critics.value_norm.mean
@@ -146,7 +151,7 @@ def test_without_normalisation_values_are_as_they_are() -> None:
     learner.update(segments, 0.0)
     policy = learner.policy
     assert isinstance(policy, CentralPolicy)
-    rows = torch.randn(3, policy.sight.size)
+    rows = torch.randn(3, policy.layout.size)
     raw, _ = policy.critics[0](rows, torch.zeros(3, 0))
     torch.testing.assert_close(policy(rows, torch.zeros(3, 0))[1], raw)
 
@@ -171,11 +176,11 @@ def engine_of(env: Any, num_envs: int = 2, **train_: Any) -> tuple[MAPPO, Vector
     return MAPPO(RunContext(cfg, vec, torch.device("cpu"))), vec
 
 
-def sights_of(engine: MAPPO) -> dict[str, Any]:
-    """The sights of all groups, by name."""
+def layouts_of(engine: MAPPO) -> dict[str, Any]:
+    """The critic layouts of all groups, by name."""
     view: Any = engine._view  # the collector's own may be watched by a test
     names = [group.name for group in engine.vec.groups]
-    return dict(zip(names, view._sights, strict=True))
+    return dict(zip(names, view._layouts, strict=True))
 
 
 def shown(engine: MAPPO, vec: Vector, steps: int) -> list[Any]:
@@ -202,8 +207,8 @@ def test_dead_agents_are_zeros_to_the_critics_of_others_and_are_not_learned_from
     engine, vec = engine_of(lambda: Mortal(alike=True), 1, state="observations", agent_ids=True)
     with vec:
         found = shown(engine, vec, 5)
-    sight = sights_of(engine)["walker"]
-    assert (sight.size, sight.actor_size) == (2 + 2 + 4, 4)
+    critic_layout = layouts_of(engine)["walker"]
+    assert (critic_layout.size, critic_layout.actor_size) == (2 + 2 + 4, 4)
     rows = [groups[0][0] for groups in found]
     np.testing.assert_array_equal(rows[1][0], [1, 10, 1, 0, 1, 10, 1, 11])
     np.testing.assert_array_equal(rows[1][1], [1, 11, 0, 1, 1, 10, 1, 11])
@@ -220,12 +225,12 @@ def test_a_state_of_the_environment_is_the_critics_and_so_is_its_last_one() -> N
     engine, vec = engine_of(Mortal, 2, own_observation=False)
     with vec:
         found = shown(engine, vec, 5)
-    walkers, tower = sights_of(engine)["walker"], sights_of(engine)["tower"]
+    walkers, tower = layouts_of(engine)["walker"], layouts_of(engine)["tower"]
     assert walkers.dtype == np.float32
     assert tower.dtype == np.uint8  # it sees a number and floats
-    for name, sight in sights_of(engine).items():
-        place = list(sights_of(engine)).index(name)
-        (part,) = sight.rest
+    for name, critic_layout in layouts_of(engine).items():
+        place = list(layouts_of(engine)).index(name)
+        (part,) = critic_layout.rest
 
         def state(rows: Any, part: Any = part) -> list[float]:
             raw: list[float] = rows.view(np.uint8)[0, part.offset : part.end].view(np.float32)
@@ -267,12 +272,12 @@ def test_critics_of_one_kind_see_agents_of_another() -> None:
     engine, vec = engine_of(Mortal, 2, state="observations")
     with vec:
         shown(engine, vec, 3)
-    tower = engine.policies[list(sights_of(engine)).index("tower")]
+    tower = engine.policies[list(layouts_of(engine)).index("tower")]
     assert isinstance(tower, CentralPolicy)
-    (mine, walkers) = sorted(tower.sight.rest, key=lambda part: part.count)
+    (mine, walkers) = sorted(tower.layout.rest, key=lambda part: part.count)
     assert (mine.count, walkers.count) == (1, 2)
     state = tower.initial_state(2)
-    rows = torch.from_numpy(tower.sight.rows(2))
+    rows = torch.from_numpy(tower.layout.zeros(2))
     before = tower(rows, state)
     floats = rows[:, walkers.offset : walkers.end].view(torch.float32)
     floats += 5.0
@@ -283,9 +288,9 @@ def test_critics_of_one_kind_see_agents_of_another() -> None:
 
 def test_settings_that_do_not_fit_are_refused() -> None:
     with make("simple_spread", 1) as vec, pytest.raises(UsageError, match=r"train\.state"):
-        make_sights(vec.groups, MAPPOConfig(state="environment"))
-    assert len(make_sights(vec.groups, MAPPOConfig(critic="local"))[0].rest) == 0
-    assert make_sights(vec.groups, MAPPOConfig())[0].rest[0].count == 3
+        make_critic_layouts(vec.groups, MAPPOConfig(state="environment"))
+    assert len(make_critic_layouts(vec.groups, MAPPOConfig(critic="local"))[0].rest) == 0
+    assert make_critic_layouts(vec.groups, MAPPOConfig())[0].rest[0].count == 3
     cfg = read_config({"algo": "mappo", "train": {"critic": "local"}})
     assert isinstance(cfg.train, MAPPOConfig)
     assert cfg.train.emulation == {"global_state": False}

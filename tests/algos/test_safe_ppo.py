@@ -24,7 +24,7 @@ from fugu.algos.safe_ppo import (
 from fugu.core.errors import UsageError
 from fugu.data.segments import EpisodeCosts, Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
-from fugu.native.advantage_reference import advantages_reference
+from fugu.native.advantage import advantages_reference
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy, make_policy
 from fugu.spaces import Layout

@@ -17,7 +17,7 @@ import pytest
 
 from fugu.store.checkpoint import load_checkpoint, read_state
 from fugu.store.run import Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 
 pytestmark = [
     pytest.mark.timeout(900),

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import fugu
-from fugu.cli.check import Check
 from fugu.cli.doctor import Doctor
+from fugu.cli.envs import Check
 from fugu.cli.main import COMMANDS, main
 from fugu.core.errors import UsageError
 

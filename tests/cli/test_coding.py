@@ -56,8 +56,8 @@ def test_limits(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "/nonexistent.py"], "cannot be read"),
         (["run", __file__, "--entry", "f", "--input", "3"], "a tuple of arguments"),
         (["run", __file__, "--limits.memory", "0"], "limits.memory"),
-        (["exprot"], "Did you mean 'export'?"),
-        (["attack"], "expected one of run, export"),
+        (["exprot"], "nearest: 'export'"),
+        (["attack"], "coding: unknown command 'attack'; nearest: 'export'; allowed: run, export"),
     ],
 )
 def test_mistakes(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu.cli.completion import GROUPS, SCRIPTS, TRAINING, complete, install
+from fugu.cli.completion import SCRIPTS, complete, install
 from fugu.cli.main import COMMANDS, main
+from fugu.cli.parsing import SettingsCommand, members_of
 from fugu.core.errors import UsageError
 
 
@@ -38,16 +40,29 @@ def test_what_may_follow(words: list[str], expected: list[str] | None) -> None:
 
 def test_commands_and_groups_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert complete([""], COMMANDS) == list(COMMANDS)
-    assert set(TRAINING) | set(GROUPS) <= set(COMMANDS)
-    for group, names in GROUPS.items():
-        main([group, "--help"])
-        told = capsys.readouterr().out
-        assert [name for name in names if name not in told] == []
-        assert [name for name in names if main([group, name, "--help"]) != 0] == []
-    for command, (options, _, _) in TRAINING.items():
-        main([command, "--help"])
-        told = capsys.readouterr().out
-        assert [option for option in options if option not in told] == []
+    for group in COMMANDS:
+        names = list(members_of(COMMANDS[group]))
+        if names:
+            main([group, "--help"])
+            told = capsys.readouterr().out
+            assert [name for name in names if name not in told] == []
+            assert complete([group, ""], COMMANDS) == names
+            assert [name for name in names if main([group, name, "--help"]) != 0] == []
+            capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_are_those_of_the_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in [[name, member] for member in members_of(COMMANDS[name])] or [[name]]:
+        assert main([*words, "--help"]) == 0
+        told = {*re.findall(r"^[│ ] (?:-h, )?(--\w[\w.-]+)", capsys.readouterr().out, re.M)}
+        found = {*complete([*words, "--"], COMMANDS)}
+        if issubclass(COMMANDS[name], SettingsCommand):
+            sections = {option for option in found if option.endswith(".")}
+            settings = {option for option in told if "." in option}
+            assert {f"{option.partition('.')[0]}." for option in settings} == sections
+            found, told = found - sections, {option for option in told if "." not in option}
+        assert found == told
 
 
 def test_runs_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

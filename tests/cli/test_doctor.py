@@ -15,9 +15,8 @@ import pytest
 
 import fugu
 from fugu.cli import doctor
-from fugu.cli.doctor import Row, Section
+from fugu.cli.doctor import Requirement, Row, Section, satisfies
 from fugu.cli.main import main
-from fugu.cli.requirements import Requirement, satisfies
 from fugu.sandbox import launch
 
 SECTIONS = [

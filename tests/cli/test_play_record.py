@@ -25,8 +25,8 @@ from fugu.cli.play import Play
 if not native.available:
     pytest.skip("needs the native extension", allow_module_level=True)
 
-from fugu.cli.playing.game import Game
-from fugu.cli.playing.loop import KeyEvent, commands_of, run
+from fugu.cli.games import Game
+from fugu.cli.screens import KeyEvent, commands_of, run
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs.resolve import resolve
 from fugu.vector.batch import Batch
@@ -162,7 +162,7 @@ def pygame(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(("key", "direction"), [("K_LEFT", -1), ("K_RIGHT", 1)])
 def test_window(pygame: Any, key: str, direction: int) -> None:
-    from fugu.cli.playing.window import window
+    from fugu.cli.screens import window
 
     game = game_of("cartpole")
     before = float(cart(game)[1])
@@ -179,7 +179,7 @@ def test_window(pygame: Any, key: str, direction: int) -> None:
 
 
 def test_pointing_opens_a_cell(pygame: Any) -> None:
-    from fugu.cli.playing.window import window
+    from fugu.cli.screens import window
 
     game = game_of("minesweeper")
     (cells,) = game.env.spec.cells
@@ -222,7 +222,7 @@ def test_play_says_what_is_wrong(
 
 
 def test_without_pygame(pygame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fugu.cli.playing.window import window
+    from fugu.cli.screens import window
 
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(MissingExtraError, match=r"fugu-rl\[play\]"), window(game_of("cartpole")):
@@ -327,7 +327,7 @@ def test_terminal_is_restored_after_signals(
 
 def test_terminal_is_restored_after_an_exception(child: Callable[..., Child]) -> None:
     code = (
-        "from fugu.cli.playing.game import Game; from fugu.cli.main import main\n"
+        "from fugu.cli.games import Game; from fugu.cli.main import main\n"
         "def step(self, held): raise ZeroDivisionError('a broken game')\n"
         "Game.step = step\n"
         "main(['play', 'cartpole', '--terminal'])"

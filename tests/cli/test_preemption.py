@@ -212,7 +212,6 @@ def test_ray_is_asked_for_by_its_extra(
 ) -> None:
     for module in ("ray", "ray.train"):  # the part too: another test may have loaded it
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, "fugu.cli.ray_ranks", raising=False)
     args = ["train", "bandit", "--cluster", "ray", "--nproc", "2", "--run.folder", str(tmp_path)]
     assert main(args) == 1
     assert "fugu-rl[ray]" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def test_a_call_inside_another_counts_for_itself_alone() -> None:
     [
         (["--updates", "0"], "updates: given 0; allowed: 1 or more"),
         (["--out", "nowhere/a.json"], "allowed: a .json file in a folder that exists"),
-        (["--seeds", "2"], "no such option; allowed: --preset"),
+        (["--seeds", "2"], "unknown option '--seeds'; nearest: '--seed'; allowed: --preset"),
         (["--train.learning-rat", "1"], "nearest: train.learning_rate"),
     ],
 )

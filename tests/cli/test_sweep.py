@@ -36,7 +36,7 @@ def test_the_ranges_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["cartpole", "--engine", "mine"], "engine: expected one of 'optuna', 'wandb'; got 'mine'"),
         (["cartpole", "--cluster", "slurm"], "cluster: given 'slurm'"),
         (["cartpole", "--name", "a/b"], "got 'a/b'"),
-        (["cartpole", "--fast"], "no such option"),
+        (["cartpole", "--fast"], "unknown option '--fast'"),
         (["cartpole", "--sweep.train.gamma.low", "-1"], "between 0 and 1"),
         (["cartpole", "--train.gama", "2"], "nearest: train.gamma"),
         (["--resume", "--trials", "3"], "Its settings stay as they are"),

@@ -117,7 +117,7 @@ def test_later_layers_win(dry, tmp_path: Path) -> None:  # type: ignore[no-untyp
         (["cartpol"], "Nearest: "),
         (["cartpole", "--env.gravty", "1"], "Did you mean 'gravity'"),
         (["cartpole", "--init-from", "nothing"], "holds no runs"),
-        (["cartpole", "--config"], "--config: given nothing"),
+        (["cartpole", "--config"], "Missing value for argument '--config'"),
         (["cartpole", "--vec.num-worker", "2"], "nearest: vec.num_workers"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from fugu.cli.main import main
 if not native.available:
     pytest.skip("needs the native extension", allow_module_level=True)
 
-from fugu.cli.playing.loop import KeyEvent, run
-from fugu.cli.playing.watched import WatchedGame, watched_vector
-from fugu.cli.subjects import Cast, find_run
+from fugu.cli.games import WatchedGame, watched_vector
+from fugu.cli.play import Play
+from fugu.cli.screens import KeyEvent, run
+from fugu.cli.subjects import find_run, load_agent
 from fugu.core.errors import UsageError
 from fugu.store import Run
 from fugu.training.session import train
@@ -53,9 +55,9 @@ def window(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def game() -> Iterator[WatchedGame]:
-    cast = Cast(Run.open("good"), best=False, greedy=True, seed=1)
-    with watched_vector(cast.cfg.env, cast.cfg.env_kwargs) as vec:
-        yield WatchedGame("good", vec, cast.players, seed=1)
+    agent = load_agent(Run.open("good"), Play("good"))
+    with watched_vector(agent.config.env, agent.config.env_kwargs) as vec:
+        yield WatchedGame("good", vec, partial(agent.players, seed=1), seed=1)
 
 
 class Keys:
@@ -134,9 +136,9 @@ def test_what_is_recorded_is_what_the_policy_does(tmp_path: Path) -> None:
     out = tmp_path / "still.png"
     options = ["--steps", "40", "--seed", "3", "--height", "100"]
     assert main(["record", "good", "--video", str(out), *options]) == 0
-    cast = Cast(Run.open("good"), best=False, greedy=True, seed=3)
+    agent = load_agent(Run.open("good"), Play("good"))
     with fugu.make("cartpole") as vec:
-        players = cast.players(vec)
+        players = agent.players(vec, seed=3)
         vec.async_reset(3)
         for _ in range(40):
             vec.send(players(vec.recv()))
@@ -186,4 +188,4 @@ def test_names_of_environments_come_before_beginnings_of_runs(tmp_path: Path) ->
 def test_a_best_checkpoint_needs_a_score(tmp_path: Path) -> None:
     unscored = Run.create(tmp_path, "none", env="cartpole")
     with pytest.raises(UsageError, match="have no score"):
-        Cast(unscored, best=True, greedy=True, seed=0)
+        load_agent(unscored, Play("none", best=True))

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from expedition import Expedition
 from faulty_envs import (
     FAULTS,
     STEPS,
@@ -27,7 +28,6 @@ from rich.console import Console
 
 from fugu.envs import slots
 from fugu.envs.checking import check
-from fugu.envs.expedition import Expedition
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1"])

@@ -15,7 +15,7 @@ from fugu.core.errors import UsageError
 from fugu.envs.coding import CodingEnv, Problem, load_problems, read_problems
 from fugu.envs.coding.catalogue import find_problems, is_in
 from fugu.envs.coding.env import END, OWN, TOLD, WRITE
-from fugu.envs.coding.expressions import make_expressions
+from fugu.envs.coding.problems import make_expressions
 from fugu.envs.coding.tokenizers import (
     ByteTokenizer,
     LetterTokenizer,
@@ -187,7 +187,7 @@ def test_expressions_are_solved_by_their_solutions() -> None:
         env.reset(options={"problem": problem.name})
         assert write(env, problem.solution)[1] == 1.0
     env.close()
-    results = {tuple(case.expected for case in made.cases) for made in make_expressions()}
+    results = {tuple(case.expected for case in made.hidden.cases) for made in make_expressions()}
     assert len(results) == 400
 
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import fugu
 from fugu.core.errors import EnvError, UsageError
-from fugu.envs.velocity import PLANAR, THRESHOLDS, VelocityCost
+from fugu.envs.wrappers import PLANAR, THRESHOLDS, VelocityCost
 
 
 class Toll(gymnasium.Env[Any, Any]):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+from expedition import BAG, Expedition
 from gymnasium.vector import SyncVectorEnv
 
 import fugu
 from fugu.core.errors import UsageError
-from fugu.envs.expedition import BAG, Expedition
 
 from toys import Turns  # isort: skip
 

@@ -7,9 +7,9 @@ from typing import Any
 import gymnasium.utils.env_checker
 import numpy as np
 import pytest
+from sequence_task import SequenceTask
 
 from fugu.core.errors import UsageError
-from fugu.envs.sequences import SequenceTask
 
 
 def write(env: SequenceTask, wrong: int) -> tuple[float, Any]:

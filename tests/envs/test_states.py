@@ -15,8 +15,7 @@ from vector_toys import Chance, Herd, Keeper, Walk
 from fugu.core.errors import ActionError, UsageError
 from fugu.envs.emulated import EmulatedEnv
 from fugu.envs.emulation import emulate
-from fugu.envs.own_state import ReplayError
-from fugu.envs.plain import from_json, to_json
+from fugu.envs.states import ReplayError, from_json, to_json
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "CartPole": lambda: gymnasium.make("CartPole-v1"),
@@ -157,7 +156,7 @@ def test_a_state_of_its_own_must_be_of_bytes_and_not_below_wrappers() -> None:
         env.reset(seed=1)
         step(env, np.random.default_rng(0))
         env.state()
-        assert (env._own is not None, env._taken is None) == (owns, owns)
+        assert (env._snapshot is not None, env._taken is None) == (owns, owns)
 
 
 def test_what_has_no_state_says_why() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from expedition import BAG, Expedition
 
 from fugu import native
 from fugu.envs import emulate
-from fugu.envs.expedition import BAG, Expedition
 
 pytestmark = pytest.mark.skipif(not native.available, reason="needs the extension")
 

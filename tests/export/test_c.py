@@ -15,7 +15,7 @@ from policy_kinds import KINDS, Kind, observations_of
 
 from fugu import Layout
 from fugu.core.errors import UsageError
-from fugu.envs.compilers import zig
+from fugu.envs.building import zig
 from fugu.export.c_engine import CEngine
 from fugu.export.c_text import PARTS
 from fugu.export.c_writer import write_c

@@ -16,11 +16,9 @@ import fugu
 from fugu import Layout
 from fugu.core.errors import UsageError
 from fugu.export.c_engine import CEngine
-from fugu.export.c_loss import measure, split
-from fugu.export.c_quantise import Samples, gather, quantise, round_weight
+from fugu.export.c_quantize import Samples, gather, measure, quantize, quantize_weight, split
 from fugu.export.c_writer import write_c
-from fugu.export.loading import find
-from fugu.export.observing import observe
+from fugu.export.loading import find, observe
 from fugu.nets import net as ops
 from fugu.nets.net import Linear, Net
 from fugu.nets.reading import read_policy
@@ -59,7 +57,7 @@ def test_written_c_means_what_the_rounded_network_does(name: str, tmp_path: Path
     report = write_c(net, tmp_path, int8=True, observations=rows)
     text = report.source.read_text()
     assert "typedef int8_t Weight;" in text
-    meant = quantise(net, gather(net, split(rows[None])[0])).net
+    meant = quantize(net, gather(net, split(rows[None])[0])).net
     check_against_reference(tmp_path, meant, rows[:25])
     assert report.weight_bytes < report.float_bytes
 
@@ -67,7 +65,7 @@ def test_written_c_means_what_the_rounded_network_does(name: str, tmp_path: Path
 def test_a_weight_is_half_a_step_off_at_most() -> None:
     weight = np.random.default_rng(0).normal(size=(16, 3, 4)).astype(np.float32)
     weight[3] = 0.0
-    rounded = round_weight(weight)
+    rounded = quantize_weight(weight)
     step = np.abs(weight).max((1, 2)) / 127
     error = np.abs(rounded.weight - weight).max((1, 2))
     assert (error <= step * 0.5001).all()
@@ -77,10 +75,10 @@ def test_a_weight_is_half_a_step_off_at_most() -> None:
 def test_outlying_inputs_are_kept_as_they_are() -> None:
     weight = np.random.default_rng(0).uniform(-1, 1, (8, 40)).astype(np.float32)
     weight[:, [5, 31]] *= 20
-    rounded = round_weight(weight, keep=True)
+    rounded = quantize_weight(weight, keep_outliers=True)
     assert rounded.inputs.tolist() == [5, 31]
     np.testing.assert_array_equal(rounded.weight[:, [5, 31]], weight[:, [5, 31]])
-    plain = round_weight(weight)
+    plain = quantize_weight(weight)
     others = np.delete(np.arange(40), [5, 31])
     lost = [np.abs(each.weight - weight)[:, others].max() for each in (rounded, plain)]
     assert lost[0] < lost[1] / 5
@@ -101,7 +99,7 @@ def test_biases_make_up_for_what_is_lost_on_average() -> None:
     # As bricks are: most are there.
     rows = (random.random((500, 200)) < 0.99).astype(np.float32)
     samples = Samples(rows[:250], np.zeros((250, 0), np.float32))
-    with_data, without = (quantise(net, given).net for given in (samples, None))
+    with_data, without = (quantize(net, given).net for given in (samples, None))
     errors = [measure(net, each, rows[None, 250:]).largest_error for each in (with_data, without)]
     assert errors[0] < errors[1] / 2
     # The mean error is gone, of those that were looked at.

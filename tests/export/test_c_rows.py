@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from policy_kinds import MIXED, SEQUENCES, TREE, observations_of
 
 from fugu import Layout
-from fugu.export.c_random import PolicyRandom
+from fugu.export.c_engine import PolicyRandom
 from fugu.export.c_text import quoted
 from fugu.export.c_writer import write_c
 from fugu.nets import net as ops

@@ -24,7 +24,7 @@ from fugu.core.errors import UsageError
 from fugu.export.engines import NAMES, make_engine
 from fugu.export.player import LoadedPolicy
 from fugu.policies import Policy
-from fugu.policies.scale import RunningScale
+from fugu.policies.layers import RunningScale
 from fugu.spaces import Layout
 from fugu.spaces.action_sampler import ActionSampler
 

@@ -11,8 +11,7 @@ from gymnasium import spaces
 from policy_kinds import KINDS, Kind, observations_of
 
 from fugu.core.errors import UsageError
-from fugu.export.jax_engine import JaxEngine
-from fugu.export.jax_net import batched, jax_function, jax_leaves
+from fugu.export.jax_net import JaxEngine, batched, jax_function, jax_leaves
 from fugu.nets.net import Net, OneHot, Place
 from fugu.nets.reading import read_policy
 from fugu.spaces import Layout

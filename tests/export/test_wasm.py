@@ -20,7 +20,6 @@ import wasmtime
 import fugu
 from fugu.core.errors import UsageError
 from fugu.export import wasm_engine
-from fugu.export.c_building import sizes
 from fugu.export.engine import PolicyFacts
 from fugu.export.wasm_engine import WasmEngine, make_engine, open_engine, read_facts, write_wasm
 from fugu.nets.net import Net
@@ -47,7 +46,7 @@ def net_of(name: str) -> Net:
 def module_of(net: Net, rows: str) -> bytes:
     """A module with the facts of a policy, and other code."""
     answer = "(i32.const -1)"
-    for place, size in enumerate(sizes(PolicyFacts.of(net))):
+    for place, size in enumerate(PolicyFacts.of(net).sizes):
         same = f"(i32.eq (local.get 0) (i32.const {place}))"
         answer = f"(if (result i32) {same} (then (i32.const {size})) (else {answer}))"
     code = bytes(wasmtime.wat2wasm(FOREIGN.format(sizes=answer, rows=rows)))

@@ -30,7 +30,7 @@ from fugu.data.columns import DatasetError
 from fugu.data.offline import EPISODES, METADATA, Dataset, DatasetWriter, Episode
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
-from fugu.envs.native_library import Setting
+from fugu.envs.native_env import Setting
 from fugu.league.ledger import Ledger, LedgerError
 from fugu.league.ratings import Rating
 from fugu.league.standings import Standing, rate, show
@@ -38,7 +38,7 @@ from fugu.spaces import Layout
 from fugu.store import values
 from fugu.store.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from fugu.store.run import Run
-from fugu.track.jsonl import parse_metrics
+from fugu.track.sinks import parse_metrics
 from fugu.training.config import resolve_config
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "trust" / "fuzz_files.py"

@@ -21,9 +21,8 @@ from fugu.cli.main import main
 from fugu.core.errors import FuguError, UsageError
 from fugu.envs.untrusted import CALLED, ENVIRONMENTS, UntrustedError, check_env, find_family
 from fugu.export import load
-from fugu.hub.contents import RefusedError, dump_checksums
 from fugu.hub.pull import pull
-from fugu.hub.repositories import FolderRepository
+from fugu.hub.repositories import FolderRepository, RefusedError, dump_checksums
 from fugu.store.checkpoint import is_own, load_checkpoint, save_checkpoint
 from fugu.store.run import SIGNATURE, Run
 from fugu.store.signing import key_path, sign

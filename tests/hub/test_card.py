@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fugu.hub.card import Score, training_score, write_card
+from fugu.hub.push import Score, training_score, write_card
 from fugu.store.checkpoint import read_state
 from fugu.store.run import Run
 

@@ -66,7 +66,7 @@ def test_help_and_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["hub", "--help"]) == 0
     assert "Share a run" in capsys.readouterr().out
     assert main(["hub", "psh"]) == 2
-    assert "Available subcommands: push, pull" in capsys.readouterr().err
+    assert "allowed: push, pull" in capsys.readouterr().err
     assert main(["hub", "pull", "./x", "--max-gb", "0"]) == 1
     assert "max-gb: expected a number above 0; got 0" in capsys.readouterr().err
 

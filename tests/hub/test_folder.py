@@ -14,9 +14,9 @@ import fugu
 from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.export import load as load_policy
-from fugu.hub.contents import RefusedError
 from fugu.hub.pull import pull
 from fugu.hub.push import push_to_hub
+from fugu.hub.repositories import RefusedError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
 from fugu.training.evaluate import evaluate

@@ -14,10 +14,10 @@ from hub_server import TOKEN, Fault, Hub, set_endpoint
 
 from fugu.core.errors import UsageError
 from fugu.hub import remote
-from fugu.hub.contents import RefusedError
 from fugu.hub.pull import pull
 from fugu.hub.push import Pushed, push_to_hub
 from fugu.hub.remote import HubError
+from fugu.hub.repositories import RefusedError
 from fugu.store.run import Run
 from fugu.training.evaluate import evaluate
 

@@ -14,9 +14,8 @@ import pytest
 
 import fugu
 from fugu.cli.main import main
-from fugu.hub.contents import CHECKSUMS, RefusedError, dump_checksums
 from fugu.hub.pull import pull
-from fugu.hub.repositories import FolderRepository
+from fugu.hub.repositories import CHECKSUMS, FolderRepository, RefusedError, dump_checksums
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -186,7 +185,7 @@ def test_an_agent_is_not_refused_for_what_it_does_not_need(shared: Path) -> None
 
 
 def test_too_many_files_are_refused(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fugu.hub.contents.MAX_FILES", 5)
+    monkeypatch.setattr("fugu.hub.repositories.MAX_FILES", 5)
     with pytest.raises(RefusedError, match="at most 5 files"):
         pull("./shared")
 

@@ -93,7 +93,7 @@ def balanced(seed: int = 1) -> float:
 def exact_sequences(task: str, seed: int = 1, steps: int = 400_000) -> float:
     """The share that is written again without a mistake."""
     settings = {**SEQUENCES, "env_kwargs": {"task": task}}
-    return final_share("fugu.envs.sequences:SequenceTask", steps, settings, "exact", seed)
+    return final_share("sequence_task:SequenceTask", steps, settings, "exact", seed)
 
 
 def taught_by_preferences(shuffled: bool, seed: int = 1) -> tuple[float, Report]:

@@ -16,8 +16,7 @@ from native_helpers import TOYS
 
 from fugu.core.errors import ActionError, UsageError
 from fugu.envs import suite
-from fugu.envs.building import build
-from fugu.envs.compilers import BuildError
+from fugu.envs.building import BuildError, build
 from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv, start_pool
 from fugu.envs.scaffold import write_scaffold

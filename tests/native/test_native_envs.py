@@ -16,7 +16,7 @@ import fugu
 from fugu.core.errors import ActionError, UsageError
 from fugu.core.seeding import derive
 from fugu.envs import suite
-from fugu.envs.native_library import NativeLibrary
+from fugu.envs.native_env import NativeLibrary
 from fugu.vector import make
 
 pytestmark = pytest.mark.timeout(120)

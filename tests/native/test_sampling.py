@@ -14,12 +14,11 @@ from scipy import stats
 from fugu import native
 from fugu.core.errors import UsageError
 from fugu.native.sampling import (
-    CategoricalSample,
-    NormalSample,
+    Sample,
+    probabilities,
     sample_categorical,
     sample_normal,
 )
-from fugu.native.sampling_reference import probabilities
 
 BOTH = pytest.mark.parametrize("use_native", [True, False])
 needs_native = pytest.mark.skipif(not native.available, reason="the extension is not built")
@@ -249,14 +248,10 @@ def test_normals_refuse_what_is_not_finite(use_native: bool) -> None:
 def test_out_is_written_in_place(use_native: bool) -> None:
     logits, _, uniforms = random_heads(2, [3], 4, 1.0)
     logits[logits == -np.inf] = 0
-    out = CategoricalSample(
-        np.empty((4, 1), np.int64), np.empty(4, np.float32), np.empty(4, np.float32)
-    )
+    out = Sample(np.empty((4, 1), np.int64), np.empty(4, np.float32), np.empty(4, np.float32))
     found = sample_categorical(logits, [3], uniforms, out=out, use_native=use_native)
     assert all(ours is given for ours, given in zip(found, out, strict=True))
-    normal = NormalSample(
-        np.empty((4, 3), np.float32), np.empty(4, np.float32), np.empty(4, np.float32)
-    )
+    normal = Sample(np.empty((4, 3), np.float32), np.empty(4, np.float32), np.empty(4, np.float32))
     assert sample_normal(logits, logits, None, out=normal, use_native=use_native) is normal
     assert normal.actions.tolist() == logits.tolist()
 

@@ -144,7 +144,7 @@ def by_core(
         ratios,
     )
     found = ratios[:, drawn.own].T.ravel()
-    return learner.block.grads.astype(np.float64), found, sums
+    return learner.flat.grads.astype(np.float64), found, sums
 
 
 def written(policy: Policy, batch: Minibatch, drawn: Any) -> tuple[Any, Any]:
@@ -203,7 +203,7 @@ def test_heads_and_cores(core: str, action: str, masked: bool) -> None:
         with torch.no_grad():
             policy.core.gates.bias[48:] += 4.0
     right = by_torch(policy, batch, smooth)
-    short = by_core(policy, layout, batch, smooth, pairs=True)
+    short = by_core(policy, layout, batch, smooth, bfloat16=True)
     assert 1e-7 < distance(short[0], right[0]) < 1e-2
 
 
@@ -253,13 +253,13 @@ def test_losses(loss: Any, critics: int) -> None:
 
 
 @pytest.mark.parametrize("target", targets())
-@pytest.mark.parametrize("pairs", [False, True])
-def test_every_kind_of_processor(target: str, pairs: bool) -> None:
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_every_kind_of_processor(target: str, bfloat16: bool) -> None:
     policy, layout = make(VECTOR, ACTIONS["mixed"], core="lstm", layers=2)
     batch, cfg = experience(policy, layout, True), PPOConfig(clip=9.0, value_loss="mse")
     right = by_torch(policy, batch, cfg)
-    found = by_core(policy, layout, batch, cfg, target=target, pairs=pairs)
-    assert distance(found[0], right[0]) < (2e-2 if pairs else 1e-5)
+    found = by_core(policy, layout, batch, cfg, target=target, bfloat16=bfloat16)
+    assert distance(found[0], right[0]) < (2e-2 if bfloat16 else 1e-5)
 
 
 class WithNorms(torch.nn.Module):
@@ -343,7 +343,7 @@ def test_weights_are_shared_with_torch() -> None:
     assert not np.allclose(before, after)
     copied = {name: value.clone() for name, value in policy.state_dict().items()}
     policy.load_state_dict(copied)
-    assert learner.block.holds(next(policy.parameters()).detach().numpy())
+    assert learner.flat.holds(next(policy.parameters()).detach().numpy())
 
 
 @pytest.mark.parametrize(

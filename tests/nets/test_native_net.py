@@ -19,7 +19,7 @@ from fugu.nets.native import NativeNet, targets, work_of
 from fugu.nets.net import Net, Place
 from fugu.nets.reading import read_policy
 from fugu.nets.reference import run_reference
-from fugu.policies.scale import RunningScale
+from fugu.policies.layers import RunningScale
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the extension is not built")
 TARGETS = list(targets())

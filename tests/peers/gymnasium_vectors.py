@@ -7,11 +7,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from expedition import BAG, Expedition
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from peer_toys import NUM_ENVS, Choices, Everything, Talker, equal, registered
 from vector_toys import Walk
 
-from fugu.envs.expedition import BAG, Expedition
 from fugu.vector import to_gymnasium
 
 

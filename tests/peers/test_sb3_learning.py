@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from expedition import BAG, Expedition
 from peer_toys import Choices, Pushes, registered, run_example
 
 import fugu
-from fugu.envs.expedition import BAG, Expedition
 
 pytest.importorskip("stable_baselines3")
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from expedition import BAG, Expedition
 from gymnasium import spaces
 from peer_toys import NUM_ENVS, Choices, Everything, Pushes, Remembers, digest, equal
 from vector_toys import Herd
 
 import fugu
 from fugu.core.errors import ActionError, UsageError
-from fugu.envs.expedition import BAG, Expedition
 
 pytest.importorskip("stable_baselines3")
 

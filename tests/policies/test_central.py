@@ -13,8 +13,7 @@ from fugu import Layout
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.policies import PolicyConfig, make_policy
-from fugu.policies.central import CentralPolicy, make_central_policy, make_player
-from fugu.policies.sight import Sight
+from fugu.policies.central import CentralPolicy, CriticLayout, make_central_policy, make_player
 
 FLOATS = spaces.Box(-1, 1, (4,))
 MIXED = spaces.Dict(at=spaces.Box(-1, 1, (3,)), gear=spaces.Discrete(4))
@@ -32,15 +31,19 @@ def policy_of(
     torch.manual_seed(0)
     group = group_of(space)
     rest = () if local else ((group.observation_layout, AGENTS),)
-    sight = Sight.of(group, named=ids or not shared, rest=rest)
-    parts = (sight.own, *((sight.name,) if sight.name and ids and shared else ()), *sight.rest)
+    layout = CriticLayout.of(group, agent_ids=ids or not shared, rest=rest)
+    parts = (
+        layout.own,
+        *((layout.agent,) if layout.agent and ids and shared else ()),
+        *layout.rest,
+    )
     settings = PolicyConfig(**({"hidden_size": 16} | cfg))
-    return make_central_policy(group, settings, sight, agent_ids=ids, shared=shared, critic=parts)
+    return make_central_policy(group, settings, layout, agent_ids=ids, shared=shared, critic=parts)
 
 
 def rows_of(policy: CentralPolicy, count: int) -> torch.Tensor:
     """Random observations and states, of agents in turn."""
-    layout, random = policy.sight.own.layout, np.random.default_rng(3)
+    layout, random = policy.layout.own.layout, np.random.default_rng(3)
     layout.space.seed(1)
 
     def seen(number: int) -> Any:
@@ -49,9 +52,9 @@ def rows_of(policy: CentralPolicy, count: int) -> torch.Tensor:
             layout.pack(layout.space.sample(), row)
         return found
 
-    rows = policy.sight.rows(count)
-    policy.sight.write_own(rows, seen(count), random.integers(0, 30, count))
-    for part in policy.sight.rest:
+    rows = policy.layout.zeros(count)
+    policy.layout.write_own(rows, seen(count), random.integers(0, 30, count))
+    for part in policy.layout.rest:
         flat = seen(count * part.count).view(np.uint8).reshape(count, -1)
         rows.view(np.uint8)[:, part.offset : part.end] = flat
     return torch.from_numpy(rows)
@@ -60,7 +63,7 @@ def rows_of(policy: CentralPolicy, count: int) -> torch.Tensor:
 def spoiled(policy: CentralPolicy, rows: torch.Tensor) -> torch.Tensor:
     """The same with garbage for what only the critic sees."""
     other = rows.clone()
-    other[:, policy.sight.actor_size :] = 77
+    other[:, policy.layout.actor_size :] = 77
     return other
 
 
@@ -73,7 +76,7 @@ def test_actors_never_see_what_is_the_critics(space: str, shared: bool) -> None:
     other, others_values, _ = policy(spoiled(policy, rows), state)
     torch.testing.assert_close(params, other, rtol=0, atol=0)
     assert not torch.equal(values, others_values)
-    alone, nothing, _ = policy(rows[:, : policy.sight.actor_size], state)
+    alone, nothing, _ = policy(rows[:, : policy.layout.actor_size], state)
     torch.testing.assert_close(params, alone, rtol=0, atol=0)
     assert nothing.isnan().all()
 
@@ -86,8 +89,8 @@ def test_a_player_acts_on_observations_and_names_alone(space: str) -> None:
     player.load_state_dict(policy.state_dict())
     assert not [name for name in player.state_dict() if name.startswith("critics")]
     rows = rows_of(policy, 6)
-    own = policy.sight.read(rows, policy.sight.own).numpy()
-    agents = policy.sight.read(rows, policy.sight.name).numpy().argmax(-1)  # type: ignore[arg-type]
+    own = policy.layout.read(rows, policy.layout.own).numpy()
+    agents = policy.layout.read(rows, policy.layout.agent).numpy().argmax(-1)  # type: ignore[arg-type]
     expected, _, _ = policy(rows, policy.initial_state(6))
     seen = torch.from_numpy(player.look(own, agents + 3 * np.arange(6)))
     params, _, _ = player(seen, player.initial_state(6))
@@ -96,7 +99,7 @@ def test_a_player_acts_on_observations_and_names_alone(space: str) -> None:
 
 def test_a_local_critic_sees_what_its_actor_sees() -> None:
     policy = policy_of(FLOATS, local=True)
-    assert policy.sight.size == policy.sight.actor_size == 4 + AGENTS
+    assert policy.layout.size == policy.layout.actor_size == 4 + AGENTS
     _, values, _ = policy(rows_of(policy, 5), policy.initial_state(5))
     assert not values.isnan().any()
 
@@ -114,11 +117,13 @@ def test_agents_with_networks_of_their_own_use_these_and_no_others() -> None:
     policy = policy_of(FLOATS, ids=False, shared=False)
     assert (len(policy.actors), len(policy.critics)) == (AGENTS, AGENTS)
     rows = rows_of(policy, 30)
-    who = policy.sight.read(rows, policy.sight.name).argmax(-1)  # type: ignore[arg-type]
+    who = policy.layout.read(rows, policy.layout.agent).argmax(-1)  # type: ignore[arg-type]
     params, values, _ = policy(rows, policy.initial_state(30))
     for i, (actor, critic) in enumerate(zip(policy.actors, policy.critics, strict=True)):
         mine = rows[who == i]
-        expected, _, _ = actor(policy.sight.read(mine, policy.sight.own), torch.zeros(len(mine), 0))
+        expected, _, _ = actor(
+            policy.layout.read(mine, policy.layout.own), torch.zeros(len(mine), 0)
+        )
         torch.testing.assert_close(params[who == i], expected)
         said, _ = critic(mine, torch.zeros(len(mine), 0))
         torch.testing.assert_close(values[who == i], said)
@@ -135,10 +140,10 @@ def test_segments_equal_steps_for_recurrent_actors_and_critics(core: Any, shared
     policy = policy_of(FLOATS, shared=shared, core=core, window=4)
     steps, lines = 9, 6
     rows = rows_of(policy, lines).unsqueeze(1).repeat(1, steps, 1)
-    name = policy.sight.actor_size - AGENTS
+    name = policy.layout.actor_size - AGENTS
     rows[:, :, :name] = torch.randn(lines, steps, name)
-    rows[:, :, policy.sight.actor_size :] = torch.randn(
-        lines, steps, policy.sight.size - policy.sight.actor_size
+    rows[:, :, policy.layout.actor_size :] = torch.randn(
+        lines, steps, policy.layout.size - policy.layout.actor_size
     )
     resets = torch.rand(lines, steps) < 0.2
     state = policy.initial_state(lines)

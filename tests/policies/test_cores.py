@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fugu.core.errors import UsageError
-from fugu.policies.core import Core
-from fugu.policies.cores import LstmCore, make_core
+from fugu.policies.cores import Core, LstmCore, make_core
 
 CORES = ["none", "lstm", "gru", "mingru", "transformer"]
 REMEMBERING = CORES[1:]

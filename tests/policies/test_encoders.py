@@ -16,11 +16,18 @@ from torch import nn
 from fugu import Layout
 from fugu.core.errors import UsageError
 from fugu.policies import PolicyConfig
-from fugu.policies.encoders import AutoEncoder, make_encoder
-from fugu.policies.features import Embedded, Numbers, OneHot, Pooled, Reading, make_features
+from fugu.policies.encoders import (
+    AutoEncoder,
+    Embedded,
+    Numbers,
+    OneHot,
+    Pooled,
+    Reading,
+    make_encoder,
+    make_features,
+)
 from fugu.policies.images import Convolution, ImageShape, ImpalaCnn, NatureCnn
-from fugu.policies.mlp import MlpEncoder
-from fugu.policies.scale import RunningScale
+from fugu.policies.layers import MlpEncoder, RunningScale
 from fugu.policies.unpack import unpack
 
 

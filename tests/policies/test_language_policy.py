@@ -290,7 +290,7 @@ def test_lora_trains_adapters_alone(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ whole runs
 
-SEQUENCES = "fugu.envs.sequences:SequenceTask"
+SEQUENCES = "sequence_task:SequenceTask"
 COPYING: dict[str, Any] = {"reads": range(6), "writes": [1, 2, 3, 4]}
 
 

@@ -16,7 +16,7 @@ from fugu.core.errors import UsageError
 from fugu.envs import suite
 from fugu.envs.contract import AgentGroup
 from fugu.policies import Core, Policy, PolicyConfig, make_policy, unpack
-from fugu.policies.twins import TwinEncoder
+from fugu.policies.policy import SeparateEncoder
 
 CORES = ["none", "lstm", "gru", "mingru", "transformer"]
 OBSERVATION = spaces.Dict(
@@ -103,7 +103,7 @@ def test_a_critic_of_its_own_does_not_go_with_ones_own_parts() -> None:
 
 def test_auto_gives_critics_a_network_of_their_own_unless_parts_are_given() -> None:
     cfg, group = PolicyConfig(critic="auto"), group_of(OBSERVATION, ACTION)
-    assert isinstance(make_policy(group, cfg).encoder, TwinEncoder)
+    assert isinstance(make_policy(group, cfg).encoder, SeparateEncoder)
     mine = make_policy(group, PolicyConfig()).encoder
     assert make_policy(group, cfg, encoder=mine).encoder is mine
 

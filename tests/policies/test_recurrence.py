@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fugu import native
 from fugu.policies import cores
-from fugu.policies.core import Core
-from fugu.policies.cores import make_core
+from fugu.policies.cores import Core, make_core
 from fugu.policies.recurrence import has_kernels, scan_mingru
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the extension is not built")

@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
+from fugu.policies.layers import RunningScale
 from fugu.policies.policy import Policy, make_policy
-from fugu.policies.scale import RunningScale
 from fugu.spaces import Layout
 
 MIXED = spaces.Dict(

@@ -14,7 +14,7 @@ from kitchen import write_rom
 from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
-from fugu.envs.recipes.pixels import SeenSmall, Shrink
+from fugu.envs.recipes.pixels import Shrink, SmallPictures
 from fugu.envs.resolve import resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -50,7 +50,7 @@ def grey(t: int) -> int:
 @pytest.mark.parametrize("cut", [False, True])
 def test_frames_are_skipped_summed_and_stacked(cut: bool) -> None:
     pytest.importorskip("cv2")
-    env = SeenSmall(Slides(8, cut=cut), (3, 4), skip=3, stack=2, extra="atari")
+    env = SmallPictures(Slides(8, cut=cut), (3, 4), skip=3, stack=2, extra="atari")
     assert env.observation_space == spaces.Box(0, 255, (2, 3, 4), np.uint8)
     first, _ = env.reset()
     assert [np.unique(frame).tolist() for frame in first] == [[grey(0)], [grey(0)]]
@@ -68,7 +68,7 @@ def test_frames_are_skipped_summed_and_stacked(cut: bool) -> None:
 
 def test_colours_stay_if_asked_for() -> None:
     pytest.importorskip("cv2")
-    env = SeenSmall(Slides(8), (3, 4), stack=2, grey=False, extra="atari")
+    env = SmallPictures(Slides(8), (3, 4), stack=2, grey=False, extra="atari")
     seen, _ = env.reset()
     assert seen.shape == (2, 3, 4, 3)
     assert (seen == (0, 0, 100)).all()
@@ -94,12 +94,12 @@ def shares(pixels: int, wanted: int) -> NDArray[np.float64]:
 def test_nothing_less_than_one(wrong: dict[str, Any]) -> None:
     pytest.importorskip("cv2")
     with pytest.raises(UsageError, match="allowed: 1 or more"):
-        SeenSmall(Slides(8), **wrong, extra="atari")
+        SmallPictures(Slides(8), **wrong, extra="atari")
 
 
 def test_what_is_no_picture() -> None:
     with pytest.raises(UsageError, match="allowed: uint8"):
-        SeenSmall(gymnasium.make("CartPole-v1"), extra="atari")
+        SmallPictures(gymnasium.make("CartPole-v1"), extra="atari")
 
 
 # ---------------------------------------------------------------------- Atari

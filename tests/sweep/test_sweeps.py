@@ -28,7 +28,7 @@ from fugu.sweep.report import SweepView
 from fugu.sweep.running import ExecutionConfig, resume_sweep, start_sweep
 from fugu.sweep.storage import JOURNAL, SWEEP_FILE, create_study, load_study, open_storage
 from fugu.sweep.trials import TrialProgress, TrialTask
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.config import resolve_config
 
 pytestmark = pytest.mark.timeout(600)
@@ -137,11 +137,8 @@ SLOW = {
 
 
 def spawn_resume(name: str, sweeps: Path) -> subprocess.Popen[bytes]:
-    command = (
-        "import sys; from fugu.cli.sweep import Sweep; sys.exit(Sweep.parse(sys.argv[1:]).run())"
-    )
-    words = ["--resume", name, "--root", str(sweeps), "--quiet"]
-    return subprocess.Popen([sys.executable, "-c", command, *words])
+    words = ["sweep", "--resume", name, "--root", str(sweeps), "--quiet"]
+    return subprocess.Popen([sys.executable, "-m", "fugu.cli.main", *words])
 
 
 def wait_for(what: Callable[[], Any], process: subprocess.Popen[bytes] | None = None) -> Any:

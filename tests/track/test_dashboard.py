@@ -11,10 +11,8 @@ from rich.console import Console
 
 from fugu.track import Dashboard, Snapshot
 from fugu.track import dashboard as module
-from fugu.track.panel import picture, time_left
-from fugu.track.snapshot import History
+from fugu.track.dashboard import History, Meter, picture, time_left
 from fugu.track.text import BLOCKS, number, sparkline
-from fugu.track.usage import Meter
 
 FULL = Snapshot(
     steps=4_000,

@@ -17,7 +17,7 @@ from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.auto.record import SearchRecord
 from fugu.training.session import Result, resume, train
 

@@ -19,10 +19,8 @@ import fugu
 from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.track.dashboard import Dashboard
-from fugu.track.jsonl import read_metrics
-from fugu.track.panel import picture
-from fugu.track.snapshot import Snapshot
+from fugu.track.dashboard import Dashboard, Snapshot, picture
+from fugu.track.sinks import read_metrics
 from fugu.training.trainer import Progress, Trainer
 
 pytestmark = pytest.mark.timeout(300)

@@ -15,7 +15,7 @@ from fugu.core.errors import UsageError
 from fugu.envs.contract import Buffers
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.config import resolve_config
 from fugu.training.evaluate import evaluate
 from fugu.training.inputs import RunInputs

@@ -24,7 +24,7 @@ from fugu.training.session import resume, train
 from fugu.vector import make
 
 pytestmark = pytest.mark.timeout(200)
-SEQUENCES = "fugu.envs.sequences:SequenceTask"
+SEQUENCES = "sequence_task:SequenceTask"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from fugu.core.errors import UsageError
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import make_policy
 from fugu.store.checkpoint import load_checkpoint
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.trainer import Trainer
 
 TINY: dict[str, Any] = {"total_steps": 4096, "horizon": 16}

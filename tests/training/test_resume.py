@@ -16,7 +16,7 @@ import pytest
 from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.session import resume, train
 
 pytestmark = pytest.mark.timeout(200)

@@ -14,7 +14,7 @@ from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.config import resolve_config
 from fugu.training.session import resume, train
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.training.session import resume, train
 from fugu.training.trainer import DivergedError
 

@@ -13,7 +13,7 @@ import fugu
 from fugu.algos.preferences import PreferenceConfig
 from fugu.algos.registry import algorithm_names
 from fugu.algos.settings import read_config, section_types
-from fugu.cli.flags import settings_help
+from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.core.intervals import intervals_of
 from fugu.envs import suite
@@ -109,8 +109,11 @@ def test_numbers_of_presets_and_environments_are_inside() -> None:
         resolve_config(f"{recipe.prefix}{recipe.default}")
 
 
-def test_help_tells_the_intervals() -> None:
-    assert "--train.gamma (0.99)  Discount of a step. Allowed: 0 to 1." in settings_help()
+def test_help_tells_the_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    told = told.partition("--train.gamma FLOAT ")[2]
+    assert told.startswith("Discount of a step. Allowed: 0 to 1. (default: 0.99)")
 
 
 def test_text_is_converted_before_it_is_checked() -> None:

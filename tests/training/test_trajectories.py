@@ -17,8 +17,7 @@ from fugu.core.errors import UsageError
 from fugu.store.chat import ChatRow, read_rows
 from fugu.store.run import Run
 from fugu.store.trajectories import TrajectoryGroup, read_groups
-from fugu.track.dashboard import Dashboard
-from fugu.track.panel import picture
+from fugu.track.dashboard import Dashboard, picture
 from fugu.training import session as session_module
 from fugu.training.session import resume
 from fugu.training.trainer import Progress, Trainer

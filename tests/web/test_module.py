@@ -14,8 +14,7 @@ from wasmtime import Engine, Module
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.core.seeding import derive
 from fugu.envs import suite
-from fugu.envs.building import build
-from fugu.envs.compilers import BuildError
+from fugu.envs.building import BuildError, build
 from fugu.envs.contract import Buffers
 from fugu.envs.native_env import NativeEnv
 from fugu.vector.random_actions import RandomActions

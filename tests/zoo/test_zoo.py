@@ -19,9 +19,8 @@ from fugu.cli.main import main
 from fugu.core.errors import UsageError
 from fugu.store.checkpoint import load_checkpoint
 from fugu.store.run import Run
-from fugu.zoo.index import FOLDER, INDEX, ZooError, check_files, find_policy, read_index
+from fugu.zoo.index import FOLDER, INDEX, ZooError, check_files, find_policy, pull, read_index
 from fugu.zoo.publish import publish
-from fugu.zoo.pull import pull
 
 EVALUATION = {"mean_return": 1.0, "deviation": 0.5, "episodes": 10}
 
@@ -167,7 +166,7 @@ def test_help_and_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "--help"]) == 0
     assert "Copy a trained policy" in capsys.readouterr().out
     assert main(["zoo", "lst"]) == 2
-    assert "Available subcommands: list, play" in capsys.readouterr().err
+    assert "allowed: list, play, eval, pull" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- refusals
@@ -245,7 +244,7 @@ def test_an_index_that_is_none_is_refused(zoo: Path, text: str) -> None:
 
 def test_an_environment_that_is_a_program_is_refused(packed: Path, zoo: Path) -> None:
     """Even if an attacker made all checksums fit."""
-    from fugu.hub.contents import CHECKSUMS, dump_checksums
+    from fugu.hub.repositories import CHECKSUMS, dump_checksums
 
     folder = zoo / "evil"
     folder.mkdir()

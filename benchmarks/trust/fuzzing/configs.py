@@ -140,7 +140,8 @@ class Configs:
             case "run":
                 _read_run(Run.open(arena.target))
             case "show":
-                show_details(Run.open(arena.target), "episode_return")
+                run = Run.open(arena.target)
+                show_details(run, details_of(run, "episode_return"))
             case "list":
                 Runs(root=str(arena.work)).run()
 

@@ -29,7 +29,7 @@ import pytest
 
 COPY = Path(os.environ["PYTHONPATH"]) / "fugu"
 PACKAGES = ("algos", "data", "training")
-ABOVE = ("league", "sweep", "export", "hub", "zoo", "serve", "compat", "cli", "web")
+ABOVE = ("league", "sweep", "export", "hub", "zoo", "serve", "cli", "web")
 UNFORKABLE = ("jax", "jaxlib", "ray", "grpc", "google", "wandb", "test_", "conftest")
 
 

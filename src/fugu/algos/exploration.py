@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from fugu.data.segments import Segments
 from fugu.policies.config import PolicyConfig
 from fugu.policies.encoders import make_encoder
+from fugu.policies.layers import RunningScale
 from fugu.policies.policy import Policy
-from fugu.policies.scale import RunningScale
 from fugu.spaces import Layout
 
 FEATURES = 32  # outputs of the random network

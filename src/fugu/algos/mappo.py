@@ -27,10 +27,15 @@ from fugu.core.errors import UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.data.segments import Segments
 from fugu.envs.contract import AgentGroup
-from fugu.policies.central import CentralPolicy, make_central_policy, make_player
+from fugu.policies.central import (
+    CentralPolicy,
+    CriticLayout,
+    RowPart,
+    make_central_policy,
+    make_player,
+)
 from fugu.policies.config import PolicyConfig
 from fugu.policies.policy import Policy
-from fugu.policies.sight import Part, Sight
 from fugu.rollout.observation_views import CriticObservations
 from fugu.spaces import Layout
 
@@ -210,29 +215,29 @@ class MAPPO(PPO):
 
     def __init__(self, context: RunContext) -> None:
         train, vec = context.config.train, context.vector
-        sights = make_sights(vec.groups, train)
-        by_name = {group.name: sight for group, sight in zip(vec.groups, sights, strict=True)}
+        layouts = make_critic_layouts(vec.groups, train)
+        by_name = {group.name: layout for group, layout in zip(vec.groups, layouts, strict=True)}
 
         def set_up(group: AgentGroup, cfg: PolicyConfig) -> GroupSetup:
-            sight, critics = by_name[group.name], NormalizedCritics(train, context.ranks)
+            layout, critics = by_name[group.name], NormalizedCritics(train, context.ranks)
             policy = make_central_policy(
                 group,
                 cfg,
-                sight,
+                layout,
                 agent_ids=train.agent_ids,
                 shared=train.share_parameters,
-                critic=critic_parts(sight, train),
+                critic=critic_parts(layout, train),
                 factory=context.policy_factory,
             )
             assert isinstance(policy, CentralPolicy)
             if train.normalise_values:
                 policy.rescale = critics.value_norm.denormalize
-            return GroupSetup(policy, replace(group, observation_layout=sight.layout), critics)
+            return GroupSetup(policy, replace(group, observation_layout=layout.row_layout), critics)
 
-        super().__init__(context, set_up, partial(CriticObservations, vec, sights))
+        super().__init__(context, set_up, partial(CriticObservations, vec, layouts))
 
 
-def make_sights(groups: Sequence[AgentGroup], cfg: MAPPOConfig) -> list[Sight]:
+def make_critic_layouts(groups: Sequence[AgentGroup], cfg: MAPPOConfig) -> list[CriticLayout]:
     """Return what the observations of each group consist of, those of critics included."""
     state = groups[0].state_layout
     if cfg.critic == "central" and cfg.state == "environment" and state is None:
@@ -245,13 +250,13 @@ def make_sights(groups: Sequence[AgentGroup], cfg: MAPPOConfig) -> list[Sight]:
         rest = ((state, 1),)
     elif cfg.critic == "central":
         rest = tuple((group.observation_layout, group.num_agents) for group in groups)
-    named = cfg.agent_ids or not cfg.share_parameters
-    return [Sight.of(group, named=named, rest=rest) for group in groups]
+    agent_ids = cfg.agent_ids or not cfg.share_parameters
+    return [CriticLayout.of(group, agent_ids=agent_ids, rest=rest) for group in groups]
 
 
-def critic_parts(sight: Sight, cfg: MAPPOConfig) -> tuple[Part, ...]:
+def critic_parts(layout: CriticLayout, cfg: MAPPOConfig) -> tuple[RowPart, ...]:
     """Return the parts of an observation that critics read."""
-    parts = [sight.own] if cfg.critic == "local" or cfg.own_observation else []
-    if sight.name is not None and cfg.agent_ids and cfg.share_parameters:
-        parts.append(sight.name)
-    return (*parts, *sight.rest)
+    parts = [layout.own] if cfg.critic == "local" or cfg.own_observation else []
+    if layout.agent is not None and cfg.agent_ids and cfg.share_parameters:
+        parts.append(layout.agent)
+    return (*parts, *layout.rest)

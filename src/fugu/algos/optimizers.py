@@ -90,8 +90,8 @@ def make_optimizer(
     betas, eps = (cfg.beta1, cfg.beta2), cfg.eps
     eps = EPSILONS.get(cfg.kind, 0.0) if eps is None else eps
     if cfg.kind == "adamw":
-        if native_learner and native_learner.block.learns_all:
-            flat, threads = native_learner.block, native_learner.threads
+        if native_learner and native_learner.flat.learns_all:
+            flat, threads = native_learner.flat, native_learner.threads
             return FlatAdamW(flat, given, rate, betas, eps, decay, threads)
         fused = all(param.device.type in ("cpu", "cuda") for param in given)  # one pass, not many
         return torch.optim.AdamW(given, rate, betas, eps, decay, fused=fused)
@@ -207,8 +207,8 @@ class FlatAdamW(torch.optim.AdamW):
         self._steps = np.zeros(len(group["params"]), np.float32)  # all the same
         views = {
             "step": torch.from_numpy(self._steps).unbind(),
-            "exp_avg": self._block.parts(self._means),
-            "exp_avg_sq": self._block.parts(self._squares),
+            "exp_avg": self._block.views(self._means),
+            "exp_avg_sq": self._block.views(self._squares),
         }
         for name, parts in views.items():
             for parameter, part in zip(group["params"], parts, strict=True):

@@ -420,7 +420,7 @@ class PPOLearner:
         """Take the optimizer's steps of an update; return means over its minibatches."""
         cfg, parts = self._annealed(progress), self.cfg.parts(usual)
         if self.native is not None:
-            self.native.block.show_grads()
+            self.native.flat.show_grads()
         for group in self.optimizer.param_groups:
             group["lr"] *= self._rate_scale
         sums: dict[str, list[float]] = {}
@@ -539,7 +539,7 @@ class PPOLearner:
             totals["best_loss"] = self._imitate() * count
         self._ranks.add_gradients(self._parameters)
         if self.native is not None:
-            norm = self.native.block.clip_grads(cfg.max_gradient_norm)
+            norm = self.native.flat.clip_grads(cfg.max_gradient_norm)
             self.optimizer.step()
             self.native.reload()
         else:

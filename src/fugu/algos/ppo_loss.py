@@ -18,7 +18,7 @@ from torch.nn.functional import huber_loss
 
 from fugu import native
 from fugu.native.arrays import count_threads, refuse
-from fugu.policies.choices import FORBIDDEN, evaluate_choices, evaluate_normals
+from fugu.policies.distribution import FORBIDDEN, evaluate_choices, evaluate_normals
 
 if TYPE_CHECKING:
     from fugu.algos.ppo import PPOConfig

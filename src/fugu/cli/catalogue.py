@@ -45,7 +45,7 @@ class NativeFacts:
 
 @cache
 def native_facts(name: str) -> NativeFacts:
-    """What there is to say of an environment of the suite, with its initial settings."""
+    """Return the facts of an environment of the suite, with its default settings."""
     env = NativeEnv(suite.find(name) or "")
     groups = env.groups
     seen = [describe(group.observation_layout.space) for group in groups]
@@ -74,12 +74,12 @@ class RecipeFacts:
 
 @cache
 def recipe_facts() -> tuple[RecipeFacts, ...]:
-    """All recipes; what is not installed has no names."""
+    """Return all recipes; those that are not installed have no names."""
     return tuple(_recipe_facts(recipe) for recipe in all_recipes())
 
 
 def families() -> dict[str, list[str]]:
-    """Names of all environments that are not native, by family: Gymnasium's ids and recipes."""
+    """Return names of all environments that are not native, by family: Gymnasium's and recipes."""
     recipes = {fact.prefix: list(fact.names) for fact in recipe_facts() if fact.names}
     return {**_gymnasium(), **recipes}
 
@@ -96,7 +96,7 @@ def _recipe_facts(recipe: Recipe) -> RecipeFacts:
 
 
 def describe(space: Space) -> str:  # type: ignore[type-arg]
-    """A space in few words.
+    """Describe a space in few words.
 
     >>> import numpy as np
     >>> describe(spaces.Box(-1, 1, (4,))), describe(spaces.Box(0, 255, (84, 84), np.uint8))
@@ -121,7 +121,7 @@ def describe(space: Space) -> str:  # type: ignore[type-arg]
 
 
 def _forbids(env: NativeEnv) -> bool:
-    """Whether some mask forbids something while it is played by chance."""
+    """Return whether some mask forbids an action while random actions are taken."""
     if not any(group.mask_width for group in env.groups):
         return False
     env.bind(*(Buffers.allocate(group) for group in env.groups))
@@ -155,7 +155,7 @@ def _gymnasium() -> dict[str, list[str]]:
 
 
 def _family(entry_point: str) -> str:
-    """Of an entry point.
+    """Return the family of an entry point.
 
     >>> _family("gymnasium.envs.box2d.lunar_lander:LunarLander"), _family("ale_py.env:AtariEnv")
     ('box2d', 'ale_py')

@@ -1,48 +1,107 @@
-"""`fugu coding`: a group of commands, one file each."""
+"""`fugu coding`: run programs in the sandbox, and export programs that policies wrote."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
 
 import tyro
 
+from fugu.cli.parsing import Commands
 from fugu.core.errors import UsageError
-
-_COMMANDS = {
-    "run": ("fugu.cli.coding_run:CodingRun", "run a program in the sandbox"),
-    "export": ("fugu.cli.coding_export:CodingExport", "write the best programs as chats"),
-}
-_STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 
 
 @dataclass(frozen=True)
 class Coding:
     """Run programs in the sandbox, and export programs that policies wrote."""
 
-    action: Annotated[Literal["run", "export"], tyro.conf.Positional]
-    """The command; `fugu coding ACTION --help` describes it."""
-
     @classmethod
-    def parse(cls, args: list[str]) -> Any:
-        """Parse `args` and return a command of the group."""
-        name = args[0] if args else ""
-        if name in ("", "-h", "--help"):
-            lines = [f"  fugu coding {word:<8} {what}" for word, (_, what) in _COMMANDS.items()]
-            print("\n".join(["Programs as untrusted text:", *lines]))
-            raise SystemExit(0 if name else 2)
-        if name not in _COMMANDS:
-            (nearest,) = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.0)
-            raise UsageError(
-                f"coding: expected one of {', '.join(_COMMANDS)}; got {name!r}. "
-                f"Did you mean {nearest!r}?"
-            )
-        module, _, kind = _COMMANDS[name][0].partition(":")
-        command = getattr(importlib.import_module(module), kind)
-        return tyro.cli(command, prog=f"fugu coding {name}", args=args[1:], config=_STYLE)
+    def commands(cls) -> Commands:
+        """Return the commands of the group."""
+        from fugu.cli.coding_run import CodingRun
+
+        return {"run": CodingRun, "export": CodingExport}
 
     def run(self) -> int:
-        """Raise: `parse` returns a command of the group, never the group itself."""
+        """Raise: a command line names a command of the group."""
         raise NotImplementedError("run() -> int")
+
+
+@dataclass(frozen=True)
+class CodingExport:
+    """Write the best programs of runs as chats, one JSON object a line (OpenPipe, OpenAI).
+
+    fugu coding export latest --out winners.jsonl | fugu coding export A B --kind dpo
+    """
+
+    sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|FILE")]
+    """Runs, or files of trajectories."""
+    out: Path = Path("export.jsonl")
+    """The file to write; an old one is replaced."""
+    kind: Literal["sft", "dpo", "groups"] = "sft"
+    """sft: winners; dpo: the best and the worst of each group; groups: whole groups."""
+    dialect: Literal["openpipe", "openai"] = "openpipe"
+    """openpipe: with split and metadata; openai: bare, TEST rows in a second file."""
+    min_reward: float = 1.0
+    """The least reward of a winner, and of the better one of a pair."""
+    per_task: int = 0
+    """Keep only so many winners of a task, the best ones; 0: all."""
+    test_share: float = 0.1
+    """The share of tasks whose rows are for testing, chosen by their names."""
+    merge_groups: bool = False
+    """Take all attempts at a task for one group, not only those that began together."""
+    keep_duplicates: bool = False
+    """Keep the same program for the same task more than once."""
+    root: str = "runs"
+    """The folder of the runs."""
+    json: bool = False
+    """Print what was written as JSON and nothing else."""
+
+    def run(self) -> int:
+        """Write the file and return the exit status: 0 if it has rows."""
+        from fugu.store.chat_export import ExportOptions, export_rows, write_rows
+        from fugu.store.trajectories import read_groups
+
+        if not self.sources:
+            raise UsageError("coding export: given no source; allowed: runs, or files.")
+        files = [_file(source, self.root) for source in self.sources]
+        groups = [group for file in files for group in read_groups(file)]
+        options = ExportOptions(
+            self.kind,
+            self.min_reward,
+            self.per_task,
+            self.test_share,
+            self.merge_groups,
+            self.keep_duplicates,
+        )
+        rows, report = export_rows(groups, options)
+        written = write_rows(self.out, rows, self.dialect)
+        facts = {**asdict(report), "files": [str(path) for path in written]}
+        if self.json:
+            print(json.dumps(facts, indent=2))
+        else:
+            print(
+                f"{report.train} rows for training and {report.test} for testing, of "
+                f"{report.trajectories} trajectories in {report.groups} groups "
+                f"({report.duplicates} duplicates, {report.below} below the threshold, "
+                f"{report.without_pair} groups without a pair): {', '.join(facts['files'])}"
+            )
+        return 0 if rows else 1
+
+
+def _file(source: str, root: str) -> Path:
+    """Return the file of trajectories that a source names."""
+    from fugu.store import Run
+    from fugu.store.trajectories import FILE
+
+    if Path(source).is_file():
+        return Path(source)
+    run = Run.open(source, root)
+    if not (run.folder / FILE).is_file():
+        raise UsageError(
+            f"coding export: given the run {run.name}, which has no {FILE}; "
+            "allowed: a run that kept its trajectories, or a file of them."
+        )
+    return run.folder / FILE

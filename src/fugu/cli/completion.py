@@ -1,47 +1,27 @@
-"""Completion of command lines in shells: what may follow, and how a shell gets to ask.
-
-A shell's script calls `fugu --complete WORDS`, with the words after `fugu` up to the one that is
-being typed, and is told what that may become: commands, options, environments, runs.
-"""
+"""Completion in shells: `fugu --complete WORDS` prints what the last word may become."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fugu.cli.flags import SECTIONS
+from fugu.cli.parsing import (
+    Argument,
+    Commands,
+    SettingsCommand,
+    arguments_of,
+    members_of,
+    options_of,
+    with_options,
+)
 from fugu.core.errors import FuguError, UsageError
 
 COMPLETE, INSTALL = "--complete", "--install-completion"
-SINGLE_PROCESS = ("--help", "--version", INSTALL)
-TRAIN_OPTIONS = (
-    "--preset", "--config", "--algo", "--seed", "--seeds", "--device", "--auto", "--init-from",
-    "--resume", "--nproc", "--max-restarts", "--rank-timeout", "--cluster", "--requeue",
-    "--dry-run", "--quiet",
-)  # fmt: skip
-# Commands whose flags are settings: their options, sections, and what they are given.
-TRAINING: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
-    "train": (TRAIN_OPTIONS, SECTIONS, "ENV"),
-    "league": (TRAIN_OPTIONS, ("league", *SECTIONS), "ENV"),
-    "resume": (("--runs", "--nproc", "--requeue", "--quiet"), SECTIONS, "RUN"),
-    "profile": (("--preset", "--config", "--seed", "--device", "--json"), SECTIONS, "ENV"),
-    "sweep": (
-        ("--only", "--name", "--root", "--resume", "--workers", "--storage", "--cluster",
-         "--engine", "--config", "--preset", "--algo", "--seed", "--device", "--dry-run",
-         "--quiet"),
-        SECTIONS,
-        "ENV",
-    ),
-}  # fmt: skip
-GROUPS = {
-    "coding": ("run", "export"),
-    "hub": ("push", "pull"),
-    "zoo": ("list", "play", "eval", "pull"),
-}
+OPTIONS = ("--help", "--version", INSTALL)
 SCRIPTS = {
     "bash": """\
 _fugu() {
@@ -69,33 +49,70 @@ complete -c fugu -a "(__fugu_complete)"
 }
 
 
-def complete(words: list[str], commands: Mapping[str, Any]) -> list[str]:
-    """What the last word may become.
+def complete(words: list[str], commands: Commands) -> list[str]:
+    """Return what the last word may become.
 
-    >>> complete(["tr"], {"train": object, "eval": object})
+    >>> from fugu.cli.train import Train
+    >>> complete(["tr"], {"train": Train})
     ['train']
-    >>> complete(["train", "--train.learn"], {"train": object})
+    >>> complete(["train", "--train.learn"], {"train": Train})
     ['--train.learning-rate']
     """
     *before, last = words or [""]
+    found: Iterable[str]
     if not before:
-        return _beginning(last, [*commands, *(SINGLE_PROCESS if last.startswith("-") else ())])
-    name = before[0]
-    if name not in commands:
-        return []
-    if last.startswith("-"):
-        return _beginning(last, _options(name, commands[name], last))
-    if name in GROUPS and len(before) == 1:
-        return _beginning(last, GROUPS[name])
-    return _beginning(last, _subjects(name, commands[name]))
+        found = [*commands, *(OPTIONS if last.startswith("-") else ())]
+    elif before[0] not in commands:
+        found = []
+    elif members := members_of(commands[before[0]]):
+        return complete([*before[1:], last], members)
+    elif last.startswith("-"):
+        found = _options(commands[before[0]], last)
+    else:
+        positional = [a for a in arguments_of(commands[before[0]]) if a.positional]
+        found = [value for argument in positional for value in _values(argument)]
+    return [name for name in found if name.startswith(last)]
+
+
+def _options(kind: Any, last: str) -> list[str]:
+    if not issubclass(kind, SettingsCommand):
+        return options_of(kind)
+    found = options_of(with_options(kind))
+    if "." not in last:
+        return [*found, *(f"--{section}." for section in kind.sections)]
+    from fugu.algos.settings import section_types
+
+    types = section_types("ppo")
+    settings = (
+        f"--{section}.{item.name.rstrip('_').replace('_', '-')}"
+        for section in kind.sections
+        for item in dataclasses.fields(types[section])
+    )
+    return [*found, *settings]
+
+
+def _values(argument: Argument) -> Iterable[str]:
+    """Yield choices, and the names of environments and runs, if an argument takes such."""
+    marked = hasattr(argument.hint, "__metadata__")
+    plain = typing.get_args(argument.hint)[0] if marked else argument.hint
+    if typing.get_origin(plain) is typing.Literal:
+        yield from typing.get_args(plain)
+    kinds = argument.metavar.replace("[", "|").split("|")
+    if "ENV" in kinds:
+        from fugu.envs import suite
+
+        yield from suite.names()
+    if "RUN" in kinds:
+        yield "latest"
+        yield from (path.name for path in sorted(Path("runs").glob("*/")))
 
 
 def install(shell: str | None, home: Path | None = None) -> Path:
-    """Write the script of a shell where it looks for such; where that is.
+    """Write the script of a shell to where it looks for it, and return the path.
 
     Args:
         shell: bash, zsh or fish; the one that `$SHELL` names if not given.
-        home: Of the user.
+        home: The user's home folder.
     """
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SCRIPTS:
@@ -103,24 +120,23 @@ def install(shell: str | None, home: Path | None = None) -> Path:
         raise UsageError(
             f"{INSTALL}: given {given}; allowed: {', '.join(SCRIPTS)}, as in fugu {INSTALL} bash."
         )
-    place = home or Path.home()
     paths = {
         "bash": ".local/share/bash-completion/completions/fugu",
         "zsh": ".zfunc/_fugu",
         "fish": ".config/fish/completions/fugu.fish",
     }
-    path = place / paths[name]
+    path = (home or Path.home()) / paths[name]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(SCRIPTS[name])
     return path
 
 
-def run(args: list[str], commands: Mapping[str, Any]) -> int:
-    """The two options of this file; 0 if it went well."""
+def run(args: list[str], commands: Commands) -> int:
+    """Run `--complete` or `--install-completion` and return the exit status."""
     if args[0] == COMPLETE:
         try:
             print("\n".join(complete(args[1:], commands)))
-        except FuguError:  # a shell that completes has no place for what is wrong
+        except FuguError:  # a shell that completes has no place for errors
             return 1
         return 0
     if len(args) > 2:
@@ -131,50 +147,3 @@ def run(args: list[str], commands: Mapping[str, Any]) -> int:
         print("in ~/.zshrc, if it is not there: fpath+=~/.zfunc; autoload -Uz compinit; compinit")
     print("It counts in shells that start from now on.")
     return 0
-
-
-def _beginning(last: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(last)]
-
-
-def _options(name: str, kind: Any, last: str) -> list[str]:
-    if name in TRAINING:
-        options, sections, _ = TRAINING[name]
-        settings = _settings(sections) if "." in last else [f"--{part}." for part in sections]
-        return [*options, *settings, "--help"]
-    if not dataclasses.is_dataclass(kind):
-        return ["--help"]
-    named = [f.name for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING]
-    return [f"--{option.replace('_', '-')}" for option in named] + ["--help"]
-
-
-def _settings(sections: Iterable[str]) -> list[str]:
-    from fugu.algos.settings import section_types
-
-    hints = section_types("ppo")
-    return [
-        f"--{section}.{item.name.rstrip('_').replace('_', '-')}"
-        for section in sections
-        for item in dataclasses.fields(hints[section])
-    ]
-
-
-def _subjects(name: str, kind: Any) -> list[str]:
-    """Environments and runs, if the command takes such; and what else its first word may be."""
-    taken = TRAINING[name][2] if name in TRAINING else ""
-    found: list[str] = []
-    if name not in TRAINING and dataclasses.is_dataclass(kind):
-        for hint in typing.get_type_hints(kind, include_extras=True).values():
-            plain, *marks = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
-            taken += "".join(f"|{getattr(mark, 'metavar', '') or ''}" for mark in marks)
-            if typing.get_origin(plain) is typing.Literal and name in ("env", "runs"):
-                found += typing.get_args(plain)
-    if name == "hub":
-        taken = "RUN"
-    if "ENV" in taken:
-        from fugu.envs import suite
-
-        found += suite.names()
-    if "RUN" in taken:
-        found += ["latest", *(path.name for path in sorted(Path("runs").glob("*/")))]
-    return found

@@ -12,7 +12,7 @@ from fugu.core.config import Tree
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from fugu.compat.pufferlib.config import Conversion, Note
+    from fugu_pufferlib.config import Conversion, Note
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,13 @@ class ConvertConfig:
 
     def run(self) -> int:
         """Convert; 0 if it went well."""
-        from fugu.compat.pufferlib.config import convert
-
+        try:
+            from fugu_pufferlib.config import convert
+        except ModuleNotFoundError:
+            raise UsageError(
+                "convert-config needs the package fugu-pufferlib. In a clone of fugu, run: "
+                "pip install ./plugins/fugu-pufferlib"
+            ) from None
         try:
             text = self.file.read_text()
         except (OSError, UnicodeDecodeError) as error:

@@ -12,8 +12,10 @@ import importlib.metadata
 import importlib.util
 import json
 import multiprocessing
+import operator
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -21,11 +23,11 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import fugu
-from fugu.cli.requirements import Requirement, satisfies
 from fugu.core.machine import free_memory, usable_cores
 
 DISTRIBUTION = "fugu-rl"
@@ -136,6 +138,68 @@ def _python() -> Iterator[Row]:
 
 
 # ---------------------------------------------------------------------- packages
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One line of a package's Requires-Dist."""
+
+    name: str
+    extras: tuple[str, ...]
+    versions: str
+    """Such as ">=2.0,<3"; empty if any will do."""
+    extra: str
+    """The extra that brings it; empty if it is always required."""
+    condition: str
+    """The rest of its marker, which is shown and not judged."""
+
+    @staticmethod
+    def parse(line: str) -> Requirement:
+        """Read `name[extras]versions; marker`."""
+        match = re.fullmatch(r"([\w.-]+)\s*(?:\[(.*?)\])?\s*\(?([^;()]*)\)?\s*(?:;(.*))?", line)
+        if match is None:
+            raise ValueError(f"given {line!r}; allowed: name[extras]versions; marker")
+        name, extras, versions, marker = (part or "" for part in match.groups())
+        clause = r"extra\s*==\s*[\"']([^\"']+)[\"']"
+        extra = re.search(clause, marker)
+        condition = re.sub(rf"(\s*and\s+)?{clause}(\s+and\s+)?", "", marker).strip(" ()")
+        inner = tuple(re.findall(r"[\w.-]+", extras))
+        return Requirement(
+            name, inner, versions.replace(" ", ""), extra.group(1) if extra else "", condition
+        )
+
+
+def satisfies(version: str, versions: str) -> bool:
+    """Return whether a version is in a range, judged by its numbers alone (no pre-releases).
+
+    >>> satisfies("2.13.0+cpu", ">=2.5,<3"), satisfies("81.0", "<81"), satisfies("2", "==2.0")
+    (True, False, True)
+    """
+    for clause in filter(None, versions.split(",")):
+        match = re.fullmatch(r"(\D+)(\d+(?:\.\d+)*)", clause)
+        if match is None or match.group(1) not in _COMPARISONS:
+            raise ValueError(f"given {clause!r}; allowed: {' '.join(_COMPARISONS)} and numbers")
+        pairs = zip_longest(_numbers(version), _numbers(match.group(2)), fillvalue=0)
+        given, bound = zip(*pairs, strict=True)
+        if not _COMPARISONS[match.group(1)](given, bound):
+            return False
+    return True
+
+
+def _numbers(version: str) -> list[int]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    if match is None:
+        raise ValueError(f"given version {version!r}; allowed: one that begins with a number")
+    return [int(part) for part in match.group().split(".")]
 
 
 def _installed(package: str) -> str | None:

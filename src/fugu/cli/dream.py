@@ -8,15 +8,17 @@ from typing import Annotated
 
 import tyro
 
+from fugu.cli.parsing import ActingOptions, RunName
+
 
 @dataclass(frozen=True)
-class Dream:
+class Dream(ActingOptions):
     """Show what a run's world model predicts from actions alone, beside what really happens.
 
     Images stand side by side, truth first; numbers are lines, the truth's in grey.
     """
 
-    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    name: RunName
     """The run: its name, the beginning of it, its folder, or latest."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE.gif|.mp4|.png")] = Path("dream.gif")
     """The file to write."""
@@ -24,37 +26,24 @@ class Dream:
     """Steps of an episode that the model looks at."""
     steps: int = 48
     """Steps that it then predicts."""
-    sample: bool = False
-    """Draw actions at random, as in training, and do not take the most probable ones."""
-    best: bool = False
-    """Take the best checkpoint and not the last."""
     fps: float = 10.0
     """Steps a second."""
     seed: int = 0
     """Of the environment, the actions and the dream."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Dream; 0 if there is a file."""
         from fugu.cli.dream_pictures import pictures
+        from fugu.cli.subjects import load_agent
         from fugu.store.run import Run
         from fugu.training.dreaming import dream
-        from fugu.training.evaluate import load_policies
-        from fugu.training.inputs import RunInputs
-        from fugu.vector import make
         from fugu.vector.film import check_film, film
 
         check_film(self.out)
-        run = Run.open(self.name, self.runs)
-        cfg, policies = load_policies(
-            run, run.best() if self.best else None, RunInputs(trust=self.trust)
-        )
-        with make(cfg.env, 1, backend="serial", env_kwargs=cfg.env_kwargs) as vec:
+        agent = load_agent(Run.open(self.name, self.runs), self)
+        with agent.make(1, backend="serial") as vec:
             found = dream(
-                policies,
+                agent.policies,
                 vec,
                 context=self.context,
                 steps=self.steps,

@@ -1,19 +1,22 @@
-"""`fugu envs`: which environments there are."""
+"""`fugu envs`, `fugu env` and `fugu check`: list, create and check environments."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from fugu.cli.parsing import EnvName
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from fugu.cli.catalogue import NativeFacts, RecipeFacts
 
@@ -31,9 +34,10 @@ class Envs:
     """Print one JSON object and nothing else."""
 
     def run(self) -> int:
-        """List them; 0 if there is one."""
+        """List the environments and return the exit status."""
         from fugu.cli.catalogue import families, native_facts, recipe_facts
         from fugu.envs import suite
+        from fugu.envs.suite import nearest
 
         others = families()
         everything = [*suite.names(), *(name for names in others.values() for name in names)]
@@ -66,30 +70,99 @@ class Envs:
         return self.part.lower() in name.lower()
 
 
-def nearest(given: str, names: Iterable[str]) -> str:
-    """The names most like the one given, whatever their case and version.
+@dataclass(frozen=True)
+class Env:
+    """List the native environments, create one of your own, or build one.
 
-    >>> nearest("cartpool", ["CartPole-v1", "breakout", "cartpole"])
-    'Nearest: cartpole, CartPole-v1.'
+    fugu env list | fugu env new my_env | fugu env build my_env/my_env.h
     """
-    import difflib
 
-    by_plain: dict[str, list[str]] = {}
-    for name in names:
-        by_plain.setdefault(name.lower().rpartition("/")[2], []).append(name)
-    close = difflib.get_close_matches(given.lower(), by_plain, n=3, cutoff=0.4)
-    found = [name for plain in close for name in by_plain[plain]][:3]
-    return f"Nearest: {', '.join(found)}." if found else "None is near."
+    action: Annotated[Literal["list", "new", "build"], tyro.conf.Positional]
+    """list: what there is; new: write a header, hints and a test; build: compile a header."""
+    target: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|HEADER")] = ""
+    """The new environment's name, or the header to build."""
+    out: str = ""
+    """Where to write: a folder for new, a library for build."""
+
+    def run(self) -> int:
+        """List, create or build environments, and return the exit status."""
+        if self.action == "list":
+            from fugu.cli.catalogue import native_facts
+            from fugu.envs import suite
+
+            show_native(map(native_facts, suite.names()))
+            return 0
+        if not self.target:
+            example = "my_env" if self.action == "new" else "my_env/my_env.h"
+            raise UsageError(
+                f"env {self.action}: given nothing; allowed: fugu env {self.action} {example}"
+            )
+        if self.action == "new":
+            _create(self.target, self.out or ".")
+        else:
+            _build(self.target, self.out)
+        return 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """Run an environment for a while and report its faults."""
+
+    env: EnvName
+    """CartPole-v1, module:Id-v0, pettingzoo:family/name or package.module:factory."""
+    steps: int = 1000
+    """Steps of each run."""
+    seed: int = 0
+    """Random seed of resets and actions."""
+    limits: int = 256
+    """Maximum length of each Sequence and Graph in the spaces."""
+    json: bool = False
+    """Print the report as one JSON object and nothing else."""
+
+    def run(self) -> int:
+        """Check the environment; return 0 if no check failed."""
+        from fugu.envs.checking import check
+        from fugu.envs.resolve import resolve
+
+        # The JSON must be all of stdout, whatever the environment prints.
+        with contextlib.redirect_stdout(sys.stderr) if self.json else contextlib.nullcontext():
+            report = check(
+                resolve(self.env),
+                steps=self.steps,
+                seed=self.seed,
+                limits=self.limits,
+                show=not self.json,
+            )
+        if self.json:
+            print(json.dumps(report.to_dict(), indent=2))
+        return 0 if report.ok else 1
+
+
+def _create(name: str, folder: str) -> None:
+    from fugu.envs.scaffold import write_scaffold
+
+    header, hints, test = write_scaffold(name, folder)
+    print(f"wrote {header}, {hints} and {test}")
+    print(f"next: fugu env build {header}, then fugu play {header.with_suffix('.so')}")
+
+
+def _build(header: str, out: str) -> None:
+    from fugu.envs.building import build
+    from fugu.envs.native_env import NativeLibrary
+
+    library = build(header, out or None)
+    loaded = NativeLibrary.load(str(library.resolve()))
+    spec = loaded.spec(loaded.values({}))
+    agents = " + ".join(f"{group.num_agents} {group.name}" for group in spec.groups)
+    print(f"built {library}: {agents}; {loaded.library.state_bytes} bytes of state a copy")
+    print(f'next: fugu.make("{library if library.is_absolute() else f"./{library}"}", 1024)')
 
 
 def show_native(facts: Iterable[NativeFacts]) -> None:
-    """What native environments are, and what their agents see and do."""
-    from rich.table import Table
+    """Print what native environments are, and what their agents see and do."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("native", style="cyan", no_wrap=True)
-    table.add_column("what it is; agents, observation, actions")
+    table = _table("native", "what it is; agents, observation, actions")
     for fact in facts:
         parts = [fact.agents, fact.observation, fact.actions]
         parts += [name for name, there in (("masks", fact.masks), ("costs", fact.costs)) if there]
@@ -99,14 +172,10 @@ def show_native(facts: Iterable[NativeFacts]) -> None:
 
 
 def show_recipes(facts: Iterable[RecipeFacts]) -> None:
-    """Which recipes there are, and what those that are not installed need."""
-    from rich.table import Table
+    """Print which recipes there are, and what those that are not installed need."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("\nrecipe", style="cyan", no_wrap=True)
-    table.add_column("\nnames", justify="right", no_wrap=True)
-    table.add_column("\nwhat it is")
+    table = _table("\nrecipe", "\nnames", "\nwhat it is")
     for fact in facts:
         there = f"{len(fact.names):,}" if fact.names else "any" if fact.installed else "absent"
         text = Text(fact.summary)
@@ -117,12 +186,7 @@ def show_recipes(facts: Iterable[RecipeFacts]) -> None:
 
 
 def _show_families(others: Mapping[str, list[str]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("\nfamily", style="cyan", no_wrap=True)
-    table.add_column("\nnames", justify="right", no_wrap=True)
-    table.add_column("\nsuch as", overflow="fold")
+    table = _table("\nfamily", "\nnames", "\nsuch as")
     for family, names in others.items():
         some = names[:: max(1, len(names) // 3)][:3]
         table.add_row(
@@ -131,6 +195,17 @@ def _show_families(others: Mapping[str, list[str]]) -> None:
     console = _console()
     console.print(table)
     console.print("\n[dim]fugu envs PART lists the names that hold PART.[/]")
+
+
+def _table(name: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(name, style="cyan", no_wrap=True)
+    for column in columns:
+        numbers = column == "\nnames"
+        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers)
+    return table
 
 
 def _console() -> Console:

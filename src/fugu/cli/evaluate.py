@@ -5,33 +5,24 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from fugu.cli.parsing import ActingOptions, RunName
 from fugu.core.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(ActingOptions):
     """Play episodes with a run's policy and say what they came to."""
 
-    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    name: RunName
     """The run: its name, the beginning of it, its folder, or latest."""
     episodes: int = 100
     """Episodes of single agents to play, the same number of each agent of each copy."""
     max_episode_steps: int = 100_000
     """Environment steps after which an episode that does not end is counted as truncated."""
-    best: bool = False
-    """Take the best checkpoint and not the last."""
-    sample: bool = False
-    """Draw actions at random, as in training, and do not take the most probable ones."""
     seed: int = 0
     """Of the environments and of the actions."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
     video: Path | None = None
     """Write a video of it too: FILE.mp4 or FILE.gif."""
     target: tuple[float, ...] = ()
@@ -51,43 +42,35 @@ class Evaluate:
             return 0
         from fugu.training.evaluate import evaluate
 
-        found = evaluate(
-            self.name,
-            episodes=self.episodes,
-            root=self.runs,
-            best=self.best,
-            greedy=not self.sample,
-            seed=self.seed,
-            max_episode_steps=self.max_episode_steps,
-            trust=self.trust,
-        ).to_dict()
+        found = evaluate(self.name, **self._options()).to_dict()
         if self.video is not None:
-            self._film(self.video)
+            self._record(self.video)
         if self.json:
             print(json.dumps(found))
         else:
             print(_sentence(found))
         return 0
 
+    def _options(self) -> dict[str, Any]:
+        return {
+            "episodes": self.episodes,
+            "root": self.runs,
+            "best": self.best,
+            "greedy": not self.sample,
+            "seed": self.seed,
+            "max_episode_steps": self.max_episode_steps,
+            "trust": self.trust,
+        }
+
     def _ask(self) -> None:
-        from fugu.track.picture import check_picture
+        from fugu.track.curves import check_picture
         from fugu.training.target_returns import draw_targets, evaluate_targets, rank_correlation
 
         if self.video is not None:
             raise UsageError("video: given with targets; allowed: without them.")
         if self.plot is not None:
             check_picture(self.plot)
-        achieved = evaluate_targets(
-            self.name,
-            self.target,
-            episodes=self.episodes,
-            root=self.runs,
-            best=self.best,
-            greedy=not self.sample,
-            seed=self.seed,
-            max_episode_steps=self.max_episode_steps,
-            trust=self.trust,
-        )
+        achieved = evaluate_targets(self.name, self.target, **self._options())
         told = [each.to_dict() for each in achieved]
         correlation = rank_correlation(self.target, [each["mean_return"] for each in told])
         if self.plot is not None:
@@ -100,16 +83,16 @@ class Evaluate:
         if len(told) > 1:
             print(f"rank correlation of asked and achieved: {correlation:.3f}")
 
-    def _film(self, out: Path) -> None:
-        from fugu.cli.subjects import Cast
+    def _record(self, out: Path) -> None:
+        from fugu.cli.subjects import load_agent
         from fugu.store.run import Run
         from fugu.vector.recording import record
 
-        run = Run.open(self.name, self.runs)
-        cast = Cast(run, best=self.best, greedy=not self.sample, seed=self.seed, trust=self.trust)
-        kwargs = cast.cfg.env_kwargs
-        policy = cast.players_in(1)
-        record(cast.cfg.env, out, policy=policy, steps=600, seed=self.seed, env_kwargs=kwargs)
+        agent = load_agent(Run.open(self.name, self.runs), self)
+        with agent.make(1, backend="serial") as vec:
+            policy = agent.players(vec, greedy=not self.sample, seed=self.seed)
+        cfg, seed = agent.config, self.seed
+        record(cfg.env, out, policy=policy, steps=600, seed=seed, env_kwargs=cfg.env_kwargs)
 
 
 def _sentence(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`fugu export`: a trained policy as files that need no trainer."""
+"""`fugu export` and `fugu gallery`: policies and environments as files that need no trainer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from fugu.cli.parsing import RunName, RunOptions
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(RunOptions):
     """Write a run's policy as ONNX, as plain C, as WebAssembly, or as a web page to watch and play.
 
     fugu.export.load acts with what --to onnx, c and wasm write.
     """
 
-    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    name: RunName
     """The run: its name, the beginning of it, its folder, or latest; or a checkpoint's folder."""
     to: Literal["onnx", "c", "web", "wasm"] = "onnx"
     """onnx: for onnxruntime in any language; c: two files without any library; wasm: a module that
@@ -34,12 +35,6 @@ class Export:
     """Keep weights as int8 (c, wasm, web) and say what that changes."""
     group: str | None = None
     """Which agents' policy, if the run has several; a page takes all."""
-    best: bool = False
-    """Take the best checkpoint and not the last."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Write it; 0 if there is something."""
@@ -84,7 +79,7 @@ class Export:
 
     def _c(self, trained: Trained) -> None:
         from fugu.export.c_writer import write_c
-        from fugu.export.observing import observe
+        from fugu.export.loading import observe
 
         folder = self._place(trained, "-c")
         seen = observe(trained) if self.int8 else None
@@ -92,20 +87,19 @@ class Export:
         print(f"next: cc -O3 -c {folder / 'policy.c'}")
 
     def _wasm(self, trained: Trained) -> None:
-        from fugu.export.observing import observe
+        from fugu.export.loading import observe
         from fugu.export.wasm_engine import write_wasm
 
         path = self._place(trained, ".wasm")
         seen = observe(trained) if self.int8 else None
         report = write_wasm(trained.net(), path, int8=self.int8, observations=seen)
         print(f"wrote {path}: {path.stat().st_size / 1e3:,.0f} kB")
-        _tell_loss(report)
+        _print_loss(report)
         print(f'next: fugu.export.load("{path}")')
 
     def _web(self) -> None:
         from fugu.export.c_writer import write_c
-        from fugu.export.loading import find_all
-        from fugu.export.observing import observe
+        from fugu.export.loading import find_all, observe
         from fugu.web import write_page
 
         found = find_all(self.name, best=self.best, root=self.runs, trust=self.trust)
@@ -122,7 +116,7 @@ class Export:
                 place = Path(folder) / str(names.index(trained.group.name))
                 report = write_c(trained.net(), place, int8=self.int8, observations=seen)
                 policies[trained.group.name] = (report.header, report.source)
-                _tell_loss(report)
+                _print_loss(report)
             page = write_page(out, cfg.env, policies, env_kwargs=cfg.env_kwargs, note=run.name)
         modules = sum(page.module_bytes.values())
         size = page.path.stat().st_size
@@ -130,7 +124,33 @@ class Export:
         print(f"next: open {page.path.resolve().as_uri()}")
 
 
-def _tell_loss(report: CReport) -> None:
-    """What int8 changes, as the report says it."""
+@dataclass(frozen=True)
+class Gallery:
+    """Write a web page on which every environment of the suite can be played.
+
+    The page is one file that needs nothing else: open it from the disk, or put it on any host.
+    """
+
+    env: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="ENV")] = ()
+    """Only these: native environments or paths of built ones; may be given several times."""
+    out: Path = Path("gallery")
+    """The folder of the page."""
+
+    def run(self) -> int:
+        """Write the page and return the exit status."""
+        from fugu.web import write_gallery
+
+        if self.out.exists() and not self.out.is_dir():
+            raise UsageError(f"out: given {str(self.out)!r}, a file; allowed: a folder.")
+        page = write_gallery(self.out, self.env or None)
+        size = page.path.stat().st_size
+        count = len(page.module_bytes)
+        print(f"wrote {page.path}: {count} environments, {size / 1e3:,.0f} kB")
+        print(f"next: open {page.path.resolve().as_uri()}")
+        return 0
+
+
+def _print_loss(report: CReport) -> None:
+    """Print what int8 changes."""
     if report.loss is not None:
-        print(str(report).partition("\n")[2])
+        print(report.loss_text)

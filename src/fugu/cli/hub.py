@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import tyro
 
+from fugu.cli.parsing import Commands
 from fugu.core.errors import UsageError
-
-_STYLE = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
 
 
 @dataclass(frozen=True)
@@ -112,20 +111,11 @@ class Pull:
 class Hub:
     """Share a run on the Hugging Face Hub or in a folder, or download a shared run."""
 
-    action: Annotated[Literal["push", "pull"], tyro.conf.Positional]
-    """What to do; fugu hub ACTION --help describes it."""
-
     @classmethod
-    def parse(cls, args: list[str]) -> Any:
-        """Return the command of the group that `args` describe."""
-        return tyro.extras.subcommand_cli_from_dict(
-            {"push": Push, "pull": Pull},
-            prog="fugu hub",
-            description=cls.__doc__,
-            args=args,
-            config=_STYLE,
-        )
+    def commands(cls) -> Commands:
+        """Return the commands of the group."""
+        return {"push": Push, "pull": Pull}
 
     def run(self) -> int:
-        """Raise; `parse` returns the commands of the group instead."""
+        """Raise: a command line names a command of the group."""
         raise NotImplementedError("run() -> int")

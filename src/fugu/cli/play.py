@@ -6,56 +6,46 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fugu.cli.settings import Settings, parse_settings
+from fugu.cli.parsing import ActingOptions, EnvSettings, parse_settings
+from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from fugu.cli.playing import loop
+    from fugu.cli.games import Game, WatchedGame
     from fugu.store.run import Run
 
 
 @dataclass(frozen=True)
-class Play:
+class Play(ActingOptions):
     """Play a native environment with the keyboard, or watch a run's policy play its environment.
 
-    Cells of a board are chosen by the mouse. Agents without keys act by chance. R begins anew, the
+    Cells of a board are chosen by the mouse. Agents without keys act at random. R starts again, the
     space bar pauses and Esc or Q quits, unless the game uses them itself.
     """
 
     env: Annotated[str, tyro.conf.arg(metavar="ENV|RUN")]
     """A native environment or its path, or a run: its name, how it begins, its folder, latest."""
-    set: Settings = ()
+    set: EnvSettings = ()
     """Settings of the environment, beside those of the run."""
     seed: int | None = None
     """Seed of the game; a fresh one if not given."""
     players: int | None = None
     """How many of the agents that have keys people play; all of them if not given."""
-    best: bool = False
-    """Take a run's best checkpoint and not its last."""
-    sample: bool = False
-    """Let a run's policy draw its actions, as in training, and not take the most probable ones."""
     terminal: bool = False
     """Play in the terminal, without a window."""
     fps: float | None = None
     """Steps a second; what the environment says if not given."""
     steps: int | None = None
     """End after so many steps."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Play; 0 when it ends."""
-        from fugu.cli.playing.loop import keys_of, run
-        from fugu.cli.playing.terminal import terminal
-        from fugu.cli.playing.window import has_display, window
+        from fugu.cli.screens import has_display, keys_of, run, terminal, window
         from fugu.cli.subjects import find_run
-        from fugu.core.errors import UsageError
 
         if self.fps is not None and not self.fps > 0:
             raise UsageError(f"fps: given {self.fps}; allowed: a number above 0.")
@@ -75,17 +65,15 @@ class Play:
             print(game.status())
         return 0
 
-    def _game(self) -> loop.Game:
+    def _game(self) -> Game:
         """A game for people."""
-        from fugu.cli.playing.game import Game
-        from fugu.core.errors import UsageError
+        from fugu.cli.games import Game
+        from fugu.cli.subjects import refuse_run_options
         from fugu.envs import suite
         from fugu.envs.native_env import NativeEnv
         from fugu.envs.resolve import resolve
 
-        if self.best or self.sample:
-            option = "best" if self.best else "sample"
-            raise UsageError(f"{option}: given with {self.env!r}; allowed: with a run.")
+        refuse_run_options(self.env, self)
         factory = resolve(self.env, **parse_settings(self.set))
         if getattr(factory, "func", None) is not NativeEnv:
             raise UsageError(
@@ -95,17 +83,17 @@ class Play:
             )
         return Game(factory(), self.seed, self.players)
 
-    def _watched(self, found: Run, stack: ExitStack) -> loop.Game:
+    def _watched(self, found: Run, stack: ExitStack) -> WatchedGame:
         """A game that the policies of a run play."""
-        from fugu.cli.playing.watched import WatchedGame, watched_vector
-        from fugu.cli.subjects import Cast
-        from fugu.core.errors import UsageError
+        from fugu.cli.games import WatchedGame, watched_vector
+        from fugu.cli.subjects import load_agent
         from fugu.core.seeding import fresh_seed
 
         if self.players is not None:
             raise UsageError(f"players: given with {self.env!r}; allowed: with an environment.")
         seed = fresh_seed() if self.seed is None else self.seed
-        cast = Cast(found, best=self.best, greedy=not self.sample, seed=seed, trust=self.trust)
-        kwargs = {**cast.cfg.env_kwargs, **parse_settings(self.set)}
-        vec = stack.enter_context(watched_vector(cast.cfg.env, kwargs))
-        return WatchedGame(found.name, vec, cast.players, seed)
+        agent = load_agent(found, self)
+        kwargs = {**agent.config.env_kwargs, **parse_settings(self.set)}
+        vec = stack.enter_context(watched_vector(agent.config.env, kwargs))
+        players = partial(agent.players, greedy=not self.sample, seed=seed)
+        return WatchedGame(found.name, vec, players, seed)

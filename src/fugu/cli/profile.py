@@ -4,65 +4,45 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu.cli.flags import plain_options, settings_help
-from fugu.core.config import Tree, from_flags
-from fugu.core.errors import UsageError
+from fugu.cli.parsing import EnvName, TrainingCommand
 
 if TYPE_CHECKING:
     from fugu.training.profiling import Profile as Found
 
-PROFILE_HELP = """usage: fugu profile ENV [--SECTION.SETTING VALUE ...]
-
-Train for a moment and say where the time went: some updates with their parts timed, then as many
-under torch's profiler. Nothing is kept but the trace.
-
-  --updates N        updates to time, and to trace (5), after 2 to warm up
-  --out FILE         the trace (profile.json), for chrome://tracing or ui.perfetto.dev
-  --json             print one JSON object and nothing else
-  --preset, --config, --seed, --device, --env.KEY: as of fugu train"""
-PLAIN = {"preset": str, "config": str, "seed": int, "device": str, "updates": int, "out": Path}
 OPERATORS = 12  # that are shown
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Show where the time of an update goes."""
+@dataclass(frozen=True, kw_only=True)
+class Profile(TrainingCommand):
+    """Show where the time of an update goes.
 
-    env: str
-    tree: Tree = field(default_factory=dict)
-    preset: str | None = None
-    config: str | None = None
+    Some updates are trained with their parts timed, then as many under torch's profiler. Only the
+    trace is kept. --SECTION.SETTING VALUE sets any of the settings below, and --env.KEY VALUE an
+    argument of the environment.
+    """
+
+    env: EnvName
+    """The environment, as of fugu train."""
     updates: int = 5
+    """Updates to time, and to trace, after 2 to warm up."""
     out: Path = Path("profile.json")
+    """The trace, for chrome://tracing or ui.perfetto.dev."""
     json: bool = False
-
-    @classmethod
-    def parse(cls, args: list[str]) -> Profile:
-        """The command that flags describe."""
-        tree, rest = from_flags(args)
-        if not rest or {"-h", "--help"} & {*rest}:
-            print(PROFILE_HELP + "\n\n" + settings_help())
-            raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, PLAIN, ("json",))
-        if len(names) != 1:
-            raise UsageError(f"profile: given {names}; allowed: one environment.")
-        if "env" in tree:
-            tree["env_kwargs"] = tree.pop("env")
-        tree |= {name: options.pop(name) for name in ("seed", "device") if name in options}
-        return cls(names[0], tree, **options)
+    """Print one JSON object and nothing else."""
 
     def run(self) -> int:
-        """Profile; 0 if it went well."""
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's tracer tells when it starts
+        """Profile the training and return the exit status."""
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's tracer prints when it starts
         from fugu.training.config import resolve_config
         from fugu.training.profiling import profile_training
 
-        files = () if self.config is None else (self.config,)
-        cfg = resolve_config(self.env, preset=self.preset, files=files, overrides=self.tree)
+        cfg = resolve_config(
+            self.env, preset=self.preset, files=self.files, overrides=self.overrides
+        )
         found = profile_training(cfg, self.out, self.updates)
         if self.json:
             print(json.dumps(asdict(found)))

@@ -50,7 +50,7 @@ class Rank:
         """Play and print; 0 if it went well."""
         from fugu.league.self_play import LEDGER
         from fugu.league.standings import draw, show
-        from fugu.track.picture import check_picture
+        from fugu.track.curves import check_picture
 
         if self.plot is not None:
             check_picture(self.plot)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fugu.cli.settings import Settings, parse_settings
+from fugu.cli.parsing import ActingOptions, EnvSettings, parse_settings
+from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fugu.data.recording import Policy
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(ActingOptions):
     """Play an environment and write a video, a GIF or a picture of it, or its episodes as data.
 
     Actions are random, or those of a run's policy.
@@ -34,27 +35,18 @@ class Record:
     """Steps to play. A PNG shows how it looks after them."""
     copies: int = 1
     """Copies to show side by side."""
-    set: Settings = ()
+    set: EnvSettings = ()
     """Settings or arguments of the environment, beside those of the run."""
     seed: int = 0
     """Seed of the environment and of the actions."""
-    best: bool = False
-    """Take a run's best checkpoint and not its last."""
-    sample: bool = False
-    """Let a run's policy draw its actions, as in training, and not take the most probable ones."""
     fps: float | None = None
     """Pictures a second; what the environment says if not given."""
     height: int | None = None
     """Height of a copy's picture in pixels; even sizes suit a video."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Where runs are."""
 
     def run(self) -> int:
         """Record; 0 if there is a file."""
-        from fugu.cli.subjects import Cast, find_run
-        from fugu.core.errors import UsageError
+        from fugu.cli.subjects import find_run, load_agent, refuse_run_options
         from fugu.vector.recording import record
 
         if self.data is not None and self.video is not None:
@@ -65,17 +57,16 @@ class Record:
 
             copies = min(COPIES, self.episodes)
         found = find_run(self.env, self.runs)
-        env, name, policy, kwargs = self.env, self.env, None, parse_settings(self.set)
+        env, name, kwargs = self.env, self.env, parse_settings(self.set)
+        policy: Policy | None = None
         if found is not None:
-            cast = Cast(
-                found, best=self.best, greedy=not self.sample, seed=self.seed, trust=self.trust
-            )
-            env, name = cast.cfg.env, found.name
-            kwargs = {**cast.cfg.env_kwargs, **kwargs}
-            policy = cast.players_in(copies)
-        elif self.best or self.sample:
-            option = "best" if self.best else "sample"
-            raise UsageError(f"{option}: given with {self.env!r}; allowed: with a run.")
+            agent = load_agent(found, self)
+            env, name = agent.config.env, found.name
+            kwargs = {**agent.config.env_kwargs, **kwargs}
+            with agent.make(copies, backend="serial") as vec:
+                policy = agent.players(vec, greedy=not self.sample, seed=self.seed)
+        else:
+            refuse_run_options(env, self)
         if self.data is not None:
             self._write_data(env, self.data, policy, kwargs)
             return 0

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fugu.core.writing import write_whole
 from fugu.store.run import Run
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 from fugu.track.text import duration, number
 from fugu.training.seed_summary import SeedResult, summary
 from fugu.training.trainer import DivergedError

@@ -7,40 +7,31 @@ import ipaddress
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from fugu.cli.parsing import RunName, RunOptions
 from fugu.serve.config import TOKEN_VARIABLE, ServeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serve(ServeConfig):
+class Serve(RunOptions, ServeConfig):
     """Answer observations over HTTP with a run's policy: POST /act, GET /schema, /health, /metrics.
 
     Requests that wait share a forward pass. SIGTERM and Ctrl-C end the server once all requests are
     answered.
     """
 
-    name: Annotated[str, tyro.conf.arg(metavar="RUN")]
+    name: RunName
     """The run: its name, the beginning of it, its folder, or latest; a checkpoint's folder, or a
     file that fugu export wrote."""
     engine: str | None = None
     """torch, compile, native, onnx, jax, wasm or c; by default torch, or the engine that an
     exported file is for."""
-    best: bool = False
-    """Serve the best checkpoint rather than the last."""
     group: str | None = None
     """Agents whose policy is served, if the run has several groups."""
     host: str = "127.0.0.1"
     """Address to listen at. 0.0.0.0 admits everybody who can reach this machine."""
     port: int = 8000
     """Port; 0 chooses a free one, which is printed."""
-    trust: bool = False
-    """Trust the run from now on, whoever trained it: its settings may name code to run."""
-    runs: Path = Path("runs")
-    """Folder of the runs."""
 
     def run(self) -> int:
         """Serve; return 0 if all requests were answered."""

@@ -1,4 +1,4 @@
-"""What a name means to `fugu play` and `fugu record`: an environment, or a run and its policy."""
+"""Names that may be those of environments or of runs, and the policies of runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fugu.envs import suite
 from fugu.store.finding import is_run
 
 if TYPE_CHECKING:
+    from fugu.cli.parsing import ActingOptions
+    from fugu.hub.agent import Agent
     from fugu.store.run import Run
-    from fugu.training.evaluate import Players
-    from fugu.vector import Vector
 
 
 def find_run(name: str, root: Path) -> Run | None:
-    """The run of that name, None if it is an environment's; an error if it is neither.
+    """Return the run of that name; None if it is an environment's.
 
     A run's full name, its folder and "latest" come first, then environments, then beginnings of
     runs' names.
@@ -38,46 +38,30 @@ def find_run(name: str, root: Path) -> Run | None:
     return None
 
 
-class Cast:
-    """The policies of a run, ready to play.
+def load_agent(run: Run, options: ActingOptions) -> Agent:
+    """Return the policies of a run, from its last checkpoint or its best one."""
+    from fugu.hub import agent
+    from fugu.training.inputs import RunInputs
 
-    Attributes:
-        cfg: The run's settings.
-    """
+    checkpoint = run.best() if options.best else None
+    if options.best and checkpoint is None:
+        raise UsageError(
+            f"best: given with {run.name!r}, whose checkpoints have no score; allowed: a run "
+            "in which an episode ended. Leave it out for the last checkpoint."
+        )
+    return agent.load_agent(run, checkpoint, RunInputs(trust=options.trust))
 
-    def __init__(
-        self, run: Run, *, best: bool, greedy: bool, seed: int, trust: bool = False
-    ) -> None:
-        from fugu.training.evaluate import load_policies
-        from fugu.training.inputs import RunInputs
 
-        checkpoint = run.best() if best else None
-        if best and checkpoint is None:
-            raise UsageError(
-                f"best: given with {run.name!r}, whose checkpoints have no score; allowed: a run "
-                "in which an episode ended. Leave it out for the last checkpoint."
-            )
-        self.cfg, self._policies = load_policies(run, checkpoint, RunInputs(trust=trust))
-        self._greedy, self._seed = greedy, seed
-
-    def players(self, vec: Vector) -> Players:
-        """Players for all agents of a vector, who remember nothing yet."""
-        from fugu.training.evaluate import Players, engine_of
-
-        engine = engine_of(self.cfg)
-        return Players(self._policies, vec, self._seed, greedy=self._greedy, engine=engine)
-
-    def players_in(self, copies: int) -> Players:
-        """The same for so many copies of the run's environment."""
-        from fugu.vector import make
-
-        with make(self.cfg.env, copies, backend="serial", env_kwargs=self.cfg.env_kwargs) as vec:
-            return self.players(vec)
+def refuse_run_options(env: str, options: ActingOptions) -> None:
+    """Raise UsageError for options of a run that are given with an environment."""
+    for option in ("best", "sample"):
+        if getattr(options, option):
+            raise UsageError(f"{option}: given with {env!r}; allowed: with a run.")
 
 
 def _neither(name: str, root: Path, runs: list[str]) -> str:
     from fugu.cli.catalogue import families
-    from fugu.cli.envs import nearest
+    from fugu.envs.suite import nearest
 
     others = [other for names in families().values() for other in names]
     names = [*suite.names(), *others, *runs, *(["latest"] if runs else [])]

@@ -1,16 +1,17 @@
-"""`fugu train` and `fugu resume`: the main job."""
+"""`fugu train`, `fugu league` and `fugu resume`."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from fugu.cli.flags import plain_options, settings_help
-from fugu.cli.launch import Launch
-from fugu.cli.one_rank import attend, exit_status, is_rank
-from fugu.core.config import Tree, from_flags, merge, to_tree
+import tyro
+
+from fugu.cli.parsing import SECTIONS, EnvName, RunName, SettingsCommand, TrainingCommand
+from fugu.cli.ranks import Launch, exit_status, is_rank, run_on_ray, run_rank
+from fugu.core.config import Tree, merge, to_tree
 from fugu.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,99 +19,52 @@ if TYPE_CHECKING:
     from fugu.training.callbacks import AnyCallback
     from fugu.training.session import Result
 
-TRAIN_HELP = """usage: fugu train ENV [--SECTION.SETTING VALUE ...]
-
-Train a policy on an environment: a native name (breakout), a recipe's (ALE/Breakout-v5,
-procgen:coinrun, pettingzoo:family/name), a Gymnasium id (CartPole-v1), package.module:factory, or
-the path of a native environment; fugu envs lists them.
-
-  --preset NAME      a named set of settings: classic, mujoco; of Dreamer: cpu, 1m, 12m, 25m to 200m
-  --config FILE      a TOML file of settings
-  --algo NAME        which algorithm: decision_transformer, dreamer, grpo, mappo, ppo, safe_ppo
-  --seed N           root of all chance
-  --seeds N          train with so many seeds, one after the other, and report on all
-  --device NAME      cpu, cuda or mps
-  --auto             search for better PPO settings, by successive halving: these settings and
-                     seven others train for 1/8 of the steps, the better half goes on to 1/4 and
-                     1/2, and the two best to the end, these settings always among them; costs 3
-                     times --train.total-steps in training steps, 4 at most (rare rewards,
-                     evaluation)
-  --init-from RUN    begin with the policy of another run
-  --resume auto      go on with the newest run of the same settings, if there is one
-  --nproc N          train with so many processes, each with its share of the copies; when one
-                     dies all are started again (--max-restarts N) and go on from the last
-                     checkpoint; --rank-timeout SECONDS: how long they wait for each other
-  --cluster ray      start them as workers of a Ray cluster
-  --requeue          when SIGTERM or SIGUSR1 comes, save, have SLURM queue the job again (if it is
-                     one) and end with status 75; goes on as --resume auto does
-  --env.KEY VALUE    an argument of the environment
-  --dry-run          print all settings, where each comes from, and end
-  --quiet            no dashboard
-
-Later ones win: defaults, what is observed of the environment (its spaces and number of agents), its
-own file or its family's recipe, preset, file, flags."""
-RESUME_HELP = """usage: fugu resume RUN [--SECTION.SETTING VALUE ...] [--runs FOLDER] [--trust]
-                   [--quiet]
-
-Go on with a run (its name, the beginning of it, its folder, or latest) from its last checkpoint,
-exactly as it would have gone on. Only what does not change the training so far may be set anew,
-such as --train.total-steps. A run of several processes goes on with as many (--nproc,
---max-restarts and --rank-timeout as of fugu train); --requeue as there. --trust trusts the run from
-now on, whoever trained it: its settings may name code to run."""
-FLAGS_OF_RESUME = ("quiet", "requeue", "trust")
-LAUNCH = {"nproc": int, "max-restarts": int, "rank-timeout": str}
-PLAIN = {
-    "algo": str,
-    "preset": str,
-    "config": str,
-    "seed": int,
-    "seeds": int,
-    "device": str,
-    "init-from": str,
-    "resume": str,
-    "cluster": str,
-    **LAUNCH,
-}
+LaunchOptions = Annotated[Launch, tyro.conf.OmitArgPrefixes]
+CLUSTERS = ("ray",)
 
 
-@dataclass(frozen=True)
-class Train:
-    """Train a policy on an environment."""
+@dataclass(frozen=True, kw_only=True)
+class Train(TrainingCommand):
+    """Train a policy on an environment.
 
-    env: str
-    tree: Tree = field(default_factory=dict)
-    preset: str | None = None
-    config: str | None = None
+    fugu train breakout --train.learning-rate 0.01 --env.lives 3
+
+    --SECTION.SETTING VALUE sets any of the settings below, and --env.KEY VALUE an argument of the
+    environment. Later ones win: defaults, what is observed of the environment (its spaces and
+    number of agents), its own file or its family's recipe, preset, file, flags.
+    """
+
+    name: ClassVar[str] = "train"
+    env: EnvName
+    """A native name (breakout), a recipe's (ALE/Breakout-v5, procgen:coinrun,
+    pettingzoo:family/name), a Gymnasium id (CartPole-v1), package.module:factory, or the path of a
+    native environment; fugu envs lists them."""
+    algo: str | None = None
+    """The algorithm: decision_transformer, dreamer, grpo, mappo, ppo, safe_ppo."""
     seeds: int = 1
-    init_from: str | None = None
-    resume: str | None = None
-    requeue: bool = False
-    launch: Launch = field(default_factory=Launch)
-    args: tuple[str, ...] = ()
+    """Train with so many seeds, one after the other, and report on all."""
     auto: bool = False
+    """Search for better PPO settings by successive halving: these settings and seven others train
+    for 1/8 of the steps, the better half continues to 1/4 and 1/2, and the two best to the end,
+    these settings always among them. It costs 3 times --train.total-steps in training steps, 4 at
+    most (rare rewards, evaluation)."""
+    init_from: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None
+    """Start with the policy of another run."""
+    resume: Annotated[str | None, tyro.conf.arg(metavar="auto")] = None
+    """auto: continue the newest run of the same settings, if there is one."""
+    launch: LaunchOptions = field(default_factory=Launch)
+    cluster: str | None = None
+    """ray: start the processes as workers of a Ray cluster."""
+    requeue: bool = False
+    """On SIGTERM or SIGUSR1 save, have SLURM queue the job again (if it is one) and end with status
+    75; continues as --resume auto does."""
     dry_run: bool = False
+    """Print all settings, and where each comes from."""
     quiet: bool = False
-
-    @classmethod
-    def parse(cls, args: list[str]) -> Train:
-        """The command that flags describe."""
-        tree, rest = from_flags(args)
-        if not rest or {"-h", "--help"} & {*rest}:
-            print(TRAIN_HELP + "\n\n" + settings_help(_algo(args)))
-            raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, PLAIN, ("auto", "dry-run", "quiet", "requeue"))
-        if len(names) != 1:
-            raise UsageError(f"train: given {names}; allowed: one environment. See fugu train -h")
-        if "env" in tree:
-            tree["env_kwargs"] = tree.pop("env")
-        for name in ("algo", "seed", "device"):
-            if name in options:
-                tree[name] = options.pop(name)
-        launch = _launch_of(options)
-        return cls(names[0], tree, launch=launch, args=tuple(args), **options)
+    """Show no dashboard."""
 
     def run(self) -> int:
-        """Train; 0 if it went to the end."""
+        """Train and return the exit status: 0 if it went to the end."""
         from fugu.algos.settings import read_config
         from fugu.training.config import config_layers, sources_of
 
@@ -120,28 +74,31 @@ class Train:
             raise UsageError(
                 f"resume: given {self.resume!r}; allowed: auto. A run by its name: fugu resume."
             )
-        files = () if self.config is None else (self.config,)
-        layers = config_layers(self.env, preset=self.preset, files=files, overrides=self.tree)
+        if self.cluster not in (None, *CLUSTERS):
+            raise UsageError(f"cluster: given {self.cluster!r}; allowed: {', '.join(CLUSTERS)}.")
+        layers = config_layers(
+            self.env, preset=self.preset, files=self.files, overrides=self.overrides
+        )
         cfg = read_config(merge(*(layer.tree for layer in layers)))
         if self.auto:
             from fugu.training.auto.members import check_searchable
 
-            check_searchable(cfg, max(self.launch.nproc, 2 if self.launch.cluster else 1))
+            check_searchable(cfg, max(self.launch.nproc, 2 if self.cluster else 1))
         if self.dry_run:
             self._show(cfg, sources_of(layers))
             return 0
         if self.seeds > 1:
             return self._train_seeds(cfg)
-        if not is_rank() and (self.launch.nproc > 1 or self.launch.cluster):
+        if not is_rank() and (self.launch.nproc > 1 or self.cluster):
             return self._launch(cfg)
-        return attend(self.train_rank)
+        return run_rank(self.train_rank)
 
     def train_rank(self, callbacks: tuple[AnyCallback, ...] = ()) -> int:
-        """Train, as one of several or alone; the exit status."""
-        return exit_status(self._train(self.tree, callbacks), self.requeue)
+        """Train, as one of several ranks or alone, and return the exit status."""
+        return exit_status(self._train({}, callbacks), self.requeue)
 
     def _launch(self, cfg: Config) -> int:
-        """Train as several ranks that find their run by its name, also when started again."""
+        """Train as several ranks, which find their run by its name, also when started again."""
         from fugu.store.run import Run
         from fugu.training.auto_resume import newest_alike
         from fugu.training.sharding import check_shares
@@ -159,10 +116,11 @@ class Train:
             )
         own = ("--run.name", name, "--run.folder", str(folder), "--resume", "auto")
         command = [*self.args, *own]
-        if self.launch.cluster:
-            gpus = cfg.device.startswith("cuda")
-            return self.launch.run_on_ray(command, nproc, gpus=gpus, run=Run(folder / name))
-        return self.launch.run(["train", *command], nproc)
+        if not self.cluster:
+            return self.launch.run([self.name, *command], nproc)
+        gpus, restarts = cfg.device.startswith("cuda"), self.launch.max_restarts
+        run_on_ray(command, nproc, gpus=gpus, folder=folder, restarts=restarts)
+        return 0 if Run(folder / name).status == "finished" else 1
 
     @property
     def _resumes(self) -> bool:
@@ -171,13 +129,15 @@ class Train:
     def _train_seeds(self, cfg: Config) -> int:
         from fugu.cli.seeds import train_seeds
 
-        if self._resumes or self.launch != Launch():
+        if self._resumes or self.cluster or self.launch != Launch():
             raise UsageError(
                 f"seeds: given {self.seeds} with --resume, --requeue or several ranks; allowed: 1."
             )
-        return train_seeds(cfg, self.seeds, self._train_seed)
+        return train_seeds(
+            cfg, self.seeds, lambda seed, name: self._train({"seed": seed, "run": {"name": name}})
+        )
 
-    def _train(self, tree: Tree, callbacks: tuple[AnyCallback, ...] = ()) -> Result:
+    def _train(self, changes: Tree, callbacks: tuple[AnyCallback, ...] = ()) -> Result:
         from fugu.training.session import train
 
         result = train(
@@ -189,13 +149,10 @@ class Train:
             auto_resume=self._resumes,
             auto=self.auto,
             callbacks=callbacks,
-            **tree,
+            **merge(self.overrides, changes),
         )
         report(result)
         return result
-
-    def _train_seed(self, seed: int, name: str) -> Result:
-        return self._train(merge(self.tree, {"seed": seed, "run": {"name": name}}))
 
     def _show(self, cfg: Config, sources: dict[str, str]) -> None:
         """Print all settings and where each comes from; check names of environments and runs."""
@@ -215,40 +172,56 @@ class Train:
         _show_settings(to_tree(cfg), sources)
 
 
-@dataclass(frozen=True)
-class Resume:
-    """Go on with a run."""
+@dataclass(frozen=True, kw_only=True)
+class League(Train):
+    """Train a policy in a game of two or more sides against snapshots of itself and others.
 
-    run_name: str
-    tree: Tree = field(default_factory=dict)
-    runs: str = "runs"
-    launch: Launch = field(default_factory=Launch)
+    fugu league connect4 | fugu league pettingzoo:classic/connect_four_v3
+
+    Opponents are drawn by how hard they are to beat. It takes what fugu train takes; fugu resume
+    continues it, and fugu rank shows the ratings.
+    """
+
+    name: ClassVar[str] = "league"
+    sections: ClassVar[tuple[str, ...]] = ("league", *SECTIONS)
+
+    @property
+    def overrides(self) -> Tree:
+        """The settings that flags give, with a league."""
+        return merge(super().overrides, {"league": {"enabled": True}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(SettingsCommand):
+    """Continue a run from its last checkpoint, exactly as it would have continued.
+
+    fugu resume latest --train.total-steps 2000000
+
+    --SECTION.SETTING VALUE changes a setting. Only those that do not change the training so far may
+    change. A run of several processes continues with as many.
+    """
+
+    sections: ClassVar[tuple[str, ...]] = SECTIONS
+    run_name: RunName
+    """The run: its name, the beginning of its name, its folder, or latest."""
+    runs: Path = Path("runs")
+    """The folder of all runs."""
+    launch: LaunchOptions = field(default_factory=Launch)
     requeue: bool = False
-    args: tuple[str, ...] = ()
+    """On SIGTERM or SIGUSR1 save, have SLURM queue the job again and end with status 75."""
     trust: bool = False
+    """Trust the run from now on, whoever trained it: its settings may name code to run."""
     quiet: bool = False
-
-    @classmethod
-    def parse(cls, args: list[str]) -> Resume:
-        """The command that flags describe."""
-        tree, rest = from_flags(args)
-        if not rest or {"-h", "--help"} & {*rest}:
-            print(RESUME_HELP)
-            raise SystemExit(0 if rest else 2)
-        options, names = plain_options(rest, {"runs": str, **LAUNCH}, FLAGS_OF_RESUME)
-        if len(names) != 1:
-            raise UsageError(f"resume: given {names}; allowed: one run. See fugu resume -h")
-        launch = _launch_of(options)
-        return cls(names[0], tree, launch=launch, args=tuple(args), **options)
+    """Show no dashboard."""
 
     def run(self) -> int:
-        """Train on; 0 if it went to the end."""
+        """Continue the run and return the exit status: 0 if it went to the end."""
         from fugu.store.checkpoint import read_state
         from fugu.store.run import Run
         from fugu.training.sharding import num_ranks
 
         if is_rank():
-            return attend(self.train_rank)
+            return run_rank(self.train_rank)
         latest = Run.open(self.run_name, self.runs).latest()
         nproc = self.launch.nproc or (1 if latest is None else num_ranks(read_state(latest)))
         if latest is not None and nproc > 1 and not (self.launch.nproc or self.trust):
@@ -258,7 +231,7 @@ class Resume:
         return self.train_rank()
 
     def train_rank(self, callbacks: tuple[AnyCallback, ...] = ()) -> int:
-        """Train on, as one of several or alone; the exit status."""
+        """Continue, as one of several ranks or alone, and return the exit status."""
         from fugu.training.session import resume
 
         result = resume(
@@ -274,7 +247,7 @@ class Resume:
 
 
 def _check_ranks(checkpoint: Path, nproc: int) -> None:
-    """Raise UntrustedError where a checkpoint of somebody else says how many processes to start."""
+    """Raise UntrustedError if a checkpoint of somebody else says how many processes to start."""
     from fugu.envs.untrusted import UntrustedError
     from fugu.store.checkpoint import is_own
 
@@ -285,21 +258,8 @@ def _check_ranks(checkpoint: Path, nproc: int) -> None:
         )
 
 
-def _launch_of(options: dict[str, Any]) -> Launch:
-    """How ranks are started, taken out of all options."""
-    names = ("nproc", "max_restarts", "rank_timeout", "cluster")
-    return Launch(**{name: options.pop(name) for name in names if name in options})
-
-
-def _algo(args: list[str]) -> str:
-    """What `--algo` says, also beside a call for help."""
-    after = [args[i + 1] for i, item in enumerate(args[:-1]) if item == "--algo"]
-    joined = [item.removeprefix("--algo=") for item in args if item.startswith("--algo=")]
-    return (after + joined or ["ppo"])[0]
-
-
 def report(result: Result) -> None:
-    """A line about what came of a session, which the first rank knows."""
+    """Print the result of a session, which the first rank knows."""
     if result.run is None:
         return
     from fugu.training.auto.record import describe_choice, read_record

@@ -19,7 +19,7 @@ from fugu.core.files import DOCUMENT
 from fugu.data.columns import DatasetError
 from fugu.data.offline import Dataset, DatasetWriter, Episode
 from fugu.envs.contract import AgentGroup
-from fugu.envs.naming import newest
+from fugu.envs.suite import newest
 from fugu.spaces import Layout
 
 NAME = "agent"  # of the group that an imported dataset's episodes are of

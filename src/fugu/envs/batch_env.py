@@ -18,17 +18,16 @@ from fugu.spaces import Layout
 
 @dataclass(frozen=True)
 class Moves:
-    """What a step of all copies came to; every array has an entry for each copy.
+    """The result of a step of all copies; every array has an entry for each copy.
 
     Attributes:
-        observations: What each sees now, as its space is nested; where an episode ended, the first
-            observation of the next one.
-        rewards: What each earned.
-        terminations: Whose episode ended by itself.
-        truncations: Whose episode was cut off.
-        final: The last observations of episodes that ended; those of other copies do not matter.
-            None if nothing ended.
-        infos: What else there is to say of an episode that ended, by copy.
+        observations: Current observations, nested as their space; where an episode ended, the
+            first observation of the next one.
+        rewards: Rewards of the step.
+        terminations: Whether the episode terminated.
+        truncations: Whether the episode was truncated.
+        final: Last observations of episodes that ended, ignored for other copies; None if none did.
+        infos: More entries for the infos of episodes that ended, by copy.
     """
 
     observations: Any
@@ -40,16 +39,16 @@ class Moves:
 
 
 class BatchEnv:
-    """Copies of an environment of one agent that step at once, by the rules of `Env`.
+    """Copies of a single-agent environment that step at once, by the rules of `Env`.
 
-    A subclass has `begin` and `advance`; what they give is written into the rows of all copies. A
-    copy's seed decides all that happens in it, whatever its place and its neighbours.
+    A subclass has `begin` and `advance`; their results are written into the rows of all copies. A
+    copy's seed alone decides its episodes, whatever its position and its neighbors.
 
     Attributes:
-        num_envs: Copies.
+        num_envs: Number of copies.
         groups: The one group of a copy.
         buffers: The rows of all copies.
-        infos: What the last step has to say, by copy: one info for each episode that ended.
+        infos: Infos of the episodes that ended in the last step, by copy.
     """
 
     def __init__(
@@ -64,15 +63,15 @@ class BatchEnv:
         self._lengths = np.zeros(num_envs, np.int64)
 
     def begin(self, seeds: Sequence[int | None]) -> Any:
-        """Begin all copies anew, those without a seed as they like: their first observations."""
+        """Reset all copies, those without a seed randomly; return their first observations."""
         raise NotImplementedError("begin(seeds: Sequence[int | None]) -> observations")
 
     def advance(self, actions: Any) -> Moves:
-        """Step all copies; episodes that end begin anew in the same step."""
+        """Step all copies; episodes that end restart in the same step."""
         raise NotImplementedError("advance(actions) -> Moves")
 
     def close(self) -> None:
-        """Let go of everything. Calling it again does nothing."""
+        """Release all resources. Calling it again does nothing."""
 
     def bind(self, rows: Buffers) -> None:
         """Read and write these rows from now on, one for each copy; `reset` comes next."""
@@ -85,7 +84,7 @@ class BatchEnv:
         rows.valid[:] = True
 
     def reset(self, seeds: Sequence[int | None]) -> None:
-        """Begin all copies anew."""
+        """Reset all copies."""
         rows = self.buffers
         write_tree(self.begin(seeds), self._observations)
         rows.live[:] = True
@@ -108,11 +107,15 @@ class BatchEnv:
         if ended.any():
             write_tree(moves.final, self._final, ended)
             for copy in np.flatnonzero(ended).tolist():
-                self.infos[copy] = (self._sum_up(copy, moves.infos.get(copy, {})),)
+                info = {
+                    "episode_return": float(self._returns[copy]),
+                    "episode_length": int(self._lengths[copy]),
+                }
+                self.infos[copy] = (info | moves.infos.get(copy, {}),)
             self._returns[ended] = self._lengths[ended] = 0
 
     def check_actions(self, rows: NDArray[Any]) -> None:
-        """Raise an `ActionError` if a row is no value of the action space."""
+        """Raise an `ActionError` if a row is not a value of the action space."""
         layout = self.groups[0].action_layout
         raw = np.ascontiguousarray(rows).view(np.uint8)
         for leaf in layout.leaves:
@@ -125,13 +128,9 @@ class BatchEnv:
                 except PackError as error:
                     raise ActionError(error.path, error.given, error.allowed) from None
 
-    def _sum_up(self, copy: int, more: Info) -> Info:
-        episode_return, length = float(self._returns[copy]), int(self._lengths[copy])
-        return {"episode_return": episode_return, "episode_length": length, **more}
-
 
 class BatchOfOne(Env):
-    """A single copy of what is else stepped in batches, for every other backend."""
+    """A single copy of a batched environment, for every other backend."""
 
     def __init__(self, make: Callable[[], BatchEnv]) -> None:
         self._batch = make()
@@ -144,7 +143,7 @@ class BatchOfOne(Env):
         self._batch.bind(rows)
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Begin anew."""
+        """Reset the environment."""
         if options:
             raise UsageError(f"reset: given options {dict(options)!r}; allowed: none here.")
         self._batch.reset([fresh_seed() if seed is None else seed])
@@ -157,14 +156,14 @@ class BatchOfOne(Env):
         self.infos = self._batch.infos.get(0, ())
 
     def close(self) -> None:
-        """Let go of the batch."""
+        """Close the batch."""
         if not self._closed:
             self._closed = True
             self._batch.close()
 
 
 def write_tree(tree: Any, out: Any, where: NDArray[np.bool_] | None = None) -> None:
-    """Copy a tree of arrays, `[copies, ...]`, into one of views; only some copies, if told."""
+    """Copy a tree of arrays, `[copies, ...]`, into views; only copies in `where`, if given."""
     if isinstance(out, dict):
         for key, part in out.items():
             write_tree(tree[key], part, where)
@@ -178,7 +177,7 @@ def write_tree(tree: Any, out: Any, where: NDArray[np.bool_] | None = None) -> N
 
 
 def bounds(space: Space[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The least and the largest value of each number of a space that is a single leaf.
+    """Return the lowest and the highest values of a space that is a single leaf.
 
     >>> [side.tolist() for side in bounds(spaces.MultiDiscrete([2, 5]))]
     [[0, 0], [1, 4]]

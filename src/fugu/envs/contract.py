@@ -20,25 +20,25 @@ Info = dict[str, Any]
 
 @dataclass(frozen=True)
 class AgentGroup:
-    """Agents with the same spaces: they share a slab, a batch and a policy."""
+    """Agents with the same spaces: they share buffers, a batch and a policy."""
 
     name: str
     agents: tuple[Hashable, ...]
     observation_layout: Layout
     action_layout: Layout
     num_costs: int = 0
-    """Constraints that its agents pay for, a column of `costs` each."""
+    """Number of constraints with costs, a column of `costs` each."""
     state_layout: Layout | None = None
-    """Of the environment's global state, which the first group carries for all; None without."""
+    """Layout of the environment's global state, which only the first group has."""
 
     @property
     def num_agents(self) -> int:
-        """Rows that the group takes, one an agent."""
+        """Number of rows, one per agent."""
         return len(self.agents)
 
     @cached_property
     def mask_width(self) -> int:
-        """Entries of an action mask: one for every choice of every discrete head."""
+        """Entries of an action mask: one per choice of each discrete head."""
         return sum(mask_heads(self.action_layout))
 
 
@@ -47,19 +47,19 @@ class Buffers:
     """One group's rows, `[agents, ...]`, that an environment reads and writes in place.
 
     Attributes:
-        observations: What the agent sees. After an episode's end, the next one's first sight.
+        observations: Current observations; after an episode's end, the first of the next episode.
         final: The last observation of an episode, written on the step that ends it.
-        action_masks: 1 for each choice allowed now, the discrete heads side by side.
-        actions: What the agent does next; the only array that the caller writes.
-        rewards: What reached the agent since it acted last.
-        costs: What it paid since, a column for each constraint; most environments have none.
-        terminations: 1 on the step that ended the agent's episode in the environment itself.
-        truncations: 1 on the step that cut the agent's episode off from outside.
+        action_masks: 1 for each choice that is allowed now, the discrete heads side by side.
+        actions: The next actions; the only array that the caller writes.
+        rewards: Sum of the rewards since the agent acted last.
+        costs: Sum of the costs since then, a column per constraint; most environments have none.
+        terminations: 1 on the step in which the agent's episode terminated.
+        truncations: 1 on the step in which the agent's episode was truncated.
         live: 1 if the observation awaits an action.
         valid: 0 if a fault broke the step. Environments write 1.
-        global_state: What nobody may act on but a critic may see: one row an environment, in its
-            first group; most environments have none.
-        final_state: The same at the last end of an agent's episode, as `final` is.
+        global_state: A state for critics only: one row per environment, in its first group; most
+            environments have none.
+        final_state: The global state at the last end of an agent's episode.
     """
 
     observations: NDArray[Any]
@@ -77,12 +77,12 @@ class Buffers:
 
     @classmethod
     def allocate(cls, group: AgentGroup) -> Buffers:
-        """Fresh, zeroed buffers for one environment's agents of `group`."""
+        """Return zeroed buffers for one environment's agents of `group`."""
         return cls(**{name: np.zeros(*spec) for name, spec in cls.specs(group).items()})
 
     @staticmethod
     def specs(group: AgentGroup) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of each array."""
+        """Return the shape and dtype of each array."""
         agents, flag = group.num_agents, np.dtype(np.bool_)
         observation, action = group.observation_layout, group.action_layout
         state, number = (1, 0), np.dtype(np.float32)
@@ -114,32 +114,31 @@ class Buffers:
                 )
 
     def of_envs(self, first: int, end: int, num_envs: int) -> Buffers:
-        """The rows of environments `first` to `end`, of buffers that hold so many of them."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for field in fields(self):
-            whole = getattr(self, field.name)
-            rows = len(whole) // num_envs
-            arrays[field.name] = whole[first * rows : end * rows]
-        return Buffers(**arrays)
+        """Return the rows of environments `first` to `end`, of buffers of `num_envs`."""
+
+        def rows(whole: NDArray[Any]) -> NDArray[Any]:
+            each = len(whole) // num_envs
+            return whole[first * each : end * each]
+
+        return Buffers(**{field.name: rows(getattr(self, field.name)) for field in fields(self)})
 
     def copy(self) -> Buffers:
-        """Their content now, apart from what the environment writes later."""
+        """Return a copy."""
         return Buffers(**{field.name: getattr(self, field.name).copy() for field in fields(self)})
 
 
 class Env(Closing):
     """An environment: it writes into the buffers it was bound to and never returns arrays.
 
-    Episodes restart in the step that ends them (SAME_STEP): the row then carries the first
-    observation of the next episode, and `final` the last one of the ended. Single-agent is the
-    case of one group of one agent.
+    Episodes restart in the step that ends them (SAME_STEP): the row then has the first observation
+    of the next episode, and `final` the last one of the ended. A single-agent environment has one
+    group of one agent.
 
     Attributes:
         groups: Its agents by their spaces.
-        buffers: What it is bound to, one for each group.
-        infos: What the last `reset` or `step` has to say, mostly nothing: one dict for each
-            episode that ended.
-        copy_number: Which copy of its vector it is, from 0 on; known before `bind`.
+        buffers: The buffers it is bound to, one for each group.
+        infos: Infos of the last `reset` or `step`: one dict for each episode that ended.
+        copy_number: The number of this copy in its vector, from 0 on; known before `bind`.
     """
 
     groups: tuple[AgentGroup, ...]
@@ -149,17 +148,17 @@ class Env(Closing):
 
     @property
     def num_agents(self) -> int:
-        """Rows of all groups together."""
+        """Number of agents of all groups."""
         return sum(group.num_agents for group in self.groups)
 
     @property
     def observation_layout(self) -> Layout:
-        """Of the only group; environments with several have one for each."""
+        """Layout of the only group; an error if there are several groups."""
         return self._only_group().observation_layout
 
     @property
     def action_layout(self) -> Layout:
-        """Of the only group; environments with several have one for each."""
+        """Layout of the only group; an error if there are several groups."""
         return self._only_group().action_layout
 
     def bind(self, *buffers: Buffers) -> None:
@@ -167,7 +166,7 @@ class Env(Closing):
         raise NotImplementedError("bind(*buffers: Buffers) -> None")
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Begin anew; `seed` is the root of every later episode's seed."""
+        """Reset; `seed` is the root of every later episode's seed."""
         raise NotImplementedError("reset(seed: int | None, options: Mapping | None) -> None")
 
     def step(self) -> None:
@@ -175,31 +174,31 @@ class Env(Closing):
         raise NotImplementedError("step() -> None")
 
     def begin_step(self) -> None:
-        """Begin a step that may have to wait for something outside; `poll` ends it."""
+        """Start a step that may have to wait for something outside; `poll` ends it."""
         self.step()
 
     def poll(self) -> bool:
-        """Whether the step begun last is done and written."""
+        """Return whether the step started last is done and written."""
         return True
 
     def close(self) -> None:
-        """Let go of everything. Calling it again does nothing."""
+        """Release all resources. Calling it again does nothing."""
         raise NotImplementedError("close() -> None")
 
     def render(self) -> Any:
-        """A picture of now, as the environment's render mode says."""
+        """Render the environment in its render mode."""
         raise NotImplementedError("render() -> Any")
 
     def state(self) -> bytes:
-        """All of its state, for `set_state`; an environment without it is resumed by replay."""
+        """Return the whole state, for `set_state`; without it, episodes are replayed on resume."""
         raise NotImplementedError("state() -> bytes")
 
     def set_state(self, state: bytes) -> None:
-        """Go back to a `state()`."""
+        """Restore a `state()`."""
         raise NotImplementedError("set_state(state: bytes) -> None")
 
     def where(self) -> str:
-        """Say which episode and step this is, for errors; empty if it does not know."""
+        """Return which episode and step this is, for errors; empty if unknown."""
         return ""
 
     def _only_group(self) -> AgentGroup:

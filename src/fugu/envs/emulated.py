@@ -1,37 +1,66 @@
-"""What the adapters for other libraries' environments share: buffers, seeds, order of calls."""
+"""The base of all adapters for environments of other libraries."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 import time
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import EnvError, UsageError
 from fugu.core.seeding import episode_seed, fresh_seed
-from fugu.envs.attributes import find_holder
 from fugu.envs.contract import AgentGroup, Buffers, Env, Info
-from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.episode_stats import EpisodeStats
-from fugu.envs.flat_env import FlatEnv
-from fugu.envs.own_state import OwnState, ReplayError, join_state, split_state
-from fugu.envs.plain import from_json, to_json
-from fugu.envs.slots import Slot
+from fugu.envs.slots import EmulationSettings, Slot
+from fugu.envs.states import (
+    ReplayError,
+    SourceState,
+    from_json,
+    join_state,
+    split_state,
+    to_json,
+)
+from fugu.spaces import Layout
+from fugu.spaces.flat import flat_space
+
+WRAPPED = ("env", "aec_env", "par_env")  # attributes in which wrappers keep what they wrap
+
+
+class FlatEnv(gymnasium.ObservationWrapper[NDArray[Any], Any, Any]):
+    """A Gymnasium environment that returns flat rows; everything else stays as it was.
+
+    Attributes:
+        observation_layout: The layout of the rows.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], layout: Layout) -> None:
+        super().__init__(env)
+        self.observation_layout = layout
+        self.observation_space = flat_space(layout)
+
+    def observation(self, observation: Any) -> NDArray[Any]:
+        """Pack an observation into a new row."""
+        row = self.observation_layout.zeros()
+        self.observation_layout.pack(observation, row)
+        return row
 
 
 class EmulatedEnv(Env):
-    """The part of an adapter that does not depend on whose environment it adapts."""
+    """The part of an adapter that does not depend on the library of its environment.
+
+    Attributes:
+        source: The environment itself.
+        settings: How it is emulated.
+    """
 
     def __init__(self, source: Any, groups: tuple[AgentGroup, ...], cfg: EmulationSettings) -> None:
-        self.source = source
-        """The environment itself."""
-        self.groups = groups
-        self.settings = cfg
-        """How it is emulated."""
+        self.source, self.groups, self.settings = source, groups, cfg
         self._seeds_episodes = cfg.seeding == "episode" or (
             cfg.seeding == "auto" and not _reloads_when_seeded(source)
         )
@@ -42,18 +71,17 @@ class EmulatedEnv(Env):
         self._ended = False  # whether the last step left marks of an end, which must go
         self._follows = False  # whether the episode began so
         self._options: dict[str, Any] = {}  # of the reset that began it
-        self._own = OwnState.of(source) if cfg.resumable else None
-        self._tried_own = False
-        keeps = cfg.resumable and self._seeds_episodes
-        self._taken = bytearray() if keeps else None  # the actions of the episode
+        self._snapshot = SourceState.of(source) if cfg.resumable else None
+        self._tried_snapshot = False
+        replays = cfg.resumable and self._seeds_episodes
+        self._taken = bytearray() if replays else None  # the actions of the episode
         self._replaying: Iterator[None] = iter(())
         self._attributes: dict[str, str] = {}  # that were set, as JSON
-        self._originals: dict[str, tuple[Any, Any]] = {}  # who has them, and their first values
-        self._first_attributes: dict[str, str] = {}  # those that the episode began with
+        self._originals: dict[str, tuple[Any, Any]] = {}  # their holders and first values
+        self._first_attributes: dict[str, str] = {}  # those at the episode's start
         self._changes: list[tuple[int, str, str]] = []  # set since, after so many bytes of actions
-        self._stats = {
-            agent: EpisodeStats(cfg.reduce) for group in groups for agent in group.agents
-        }
+        agents = (agent for group in groups for agent in group.agents)
+        self._stats = {agent: EpisodeStats(cfg.reduce) for agent in agents}
         self.bind(*(Buffers.allocate(group) for group in groups))
 
     def bind(self, *buffers: Buffers) -> None:
@@ -75,11 +103,10 @@ class EmulatedEnv(Env):
         self._episode = -1
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Begin anew.
+        """Reset the environment.
 
         Args:
-            seed: Root of every later episode's seed; None goes on with the seed given before, or
-                with a fresh one.
+            seed: Root of every later episode's seed; None: the seed given before, or a new one.
             options: For this reset only, on top of those given to `emulate`.
         """
         self._check_open()
@@ -98,8 +125,8 @@ class EmulatedEnv(Env):
         except Exception as error:
             self._note(error, "reset")
             raise
-        if self._own is not None and not self._tried_own:
-            self._try_own_state()
+        if self._snapshot is not None and not self._tried_snapshot:
+            self._try_snapshot()
 
     def step(self) -> None:
         """Take the actions of the live agents and write everything that follows."""
@@ -108,7 +135,7 @@ class EmulatedEnv(Env):
             raise UsageError("step: given before reset; call reset(seed) first.")
         self._steps += 1
         if self._taken is not None:
-            self._remember()
+            self._record_actions()
         try:
             self._step()
         except Exception as error:
@@ -120,7 +147,7 @@ class EmulatedEnv(Env):
 
         Args:
             name: An attribute that is there.
-            text: Its value as JSON (`fugu.envs.plain`).
+            text: Its value as JSON (`fugu.envs.states.to_json`).
         """
         if self._attributes.get(name) == text:
             return
@@ -138,21 +165,21 @@ class EmulatedEnv(Env):
             self.source.close()
 
     def render(self) -> Any:
-        """What the environment renders, in the render mode it was made with."""
+        """Render the environment in the render mode that it was made with."""
         self._check_open()
         return self.source.render()
 
     def to_gymnasium(self) -> FlatEnv:
-        """A Gymnasium environment as Gymnasium knows it, what it shows as flat rows."""
+        """Return a Gymnasium environment whose observations are flat rows."""
         raise UsageError(f"to_gymnasium: given {self.source}; allowed: a gymnasium.Env.")
 
     # ------------------------------------------------------------------ states
 
     def why_stateless(self) -> str | None:
-        """Why `state` does not work, as the rest of a sentence; None if it does."""
+        """Return why `state` does not work, as the rest of a sentence; None if it does."""
         if not self.settings.resumable:
             return "whose episodes are not kept; make it with resumable=True"
-        if not self._seeds_episodes and not self._has_own_state():
+        if not self._seeds_episodes and not self._has_snapshot():
             return (
                 "where only the first episode has a seed, so that no later one can be played "
                 "again; seeding='episode' gives one to each"
@@ -160,10 +187,10 @@ class EmulatedEnv(Env):
         return None
 
     def state(self) -> bytes:
-        """All of its state, if it was made `resumable`.
+        """Return its whole state, if it was made `resumable`.
 
-        That is the source's own where it gives bytes; else the seed and the actions of the episode
-        under way. Rewards and ends of the last step are not among it.
+        That is the source's own where it gives bytes; else the seed and the actions of the current
+        episode. Rewards and ends of the last step are not part of it.
         """
         why = self.why_stateless()
         if why is not None:
@@ -177,25 +204,25 @@ class EmulatedEnv(Env):
             "options": to_json(self._options, strict=True),
             "attributes": self._attributes,
         }
-        if self._own is None:
+        if self._snapshot is None:
             assert self._taken is not None
             header |= {"attributes": self._first_attributes, "changes": self._changes}
             return join_state({**header, "digest": self._digest()}, [bytes(self._taken)])
-        own, elapsed = self._own.get()
+        own, elapsed = self._snapshot.get()
         header |= {"elapsed": elapsed, "ended": self._ended, "rest": self._rest()}
         header |= {"stats": [stats.state() for stats in self._stats.values()]}
         return join_state(header, [own, *(array.tobytes() for array in self._shown())])
 
     def set_state(self, state: bytes) -> None:
-        """Go back to a `state()`; a `ReplayError` if the episode goes otherwise this time."""
+        """Restore a `state()`; raise a `ReplayError` if the replayed episode differs."""
         self.begin_replay(state)
         self.go_on(math.inf)
 
     def begin_replay(self, state: bytes) -> None:
-        """Begin to go back to a `state()`, which may take as long as its episode did."""
+        """Start to restore a `state()`, which may take as long as its episode did."""
         self._check_open()
         header, parts = split_state(state)
-        replays = not self._has_own_state()
+        replays = not self._has_snapshot()
         if self.why_stateless() or ("digest" in header) != replays:
             raise UsageError(
                 f"set_state: given a state of another environment than {self.source}, or of one "
@@ -204,18 +231,18 @@ class EmulatedEnv(Env):
         self._replaying = self._replay(header, parts)
 
     def go_on(self, seconds: float) -> bool:
-        """Go on for about that long with what `begin_replay` began; whether it is done."""
+        """Continue what `begin_replay` started for about `seconds`; return whether it is done."""
         deadline = time.monotonic() + seconds
         return all(time.monotonic() <= deadline for _ in self._replaying)
 
     def _replay(self, header: dict[str, Any], parts: list[bytes]) -> Iterator[None]:
-        """Begin the episode again, then take its actions again, one at a time."""
+        """Reset to the episode's start, then replay its actions one at a time."""
         episode, options = header["episode"], from_json(header["options"])
         self._seed, self._episode, self._ended = header["seed"], episode - 1, header["follows"]
         self._set_attributes(header.get("attributes", {}))
         if "digest" not in header:
             self.reset(None, options)
-            self._put_back(header, parts)
+            self._restore(header, parts)
             return
         actions, width = memoryview(parts[0]), max(self._action_bytes, 1)
         changes = list(header.get("changes", ()))
@@ -223,17 +250,17 @@ class EmulatedEnv(Env):
             self.reset(None, options)
             for start in range(0, len(actions), width):
                 yield
-                self._change(changes, start)
+                self._apply_changes(changes, start)
                 self._write_actions(actions[start : start + width])
                 self.step()
                 if self._episode != episode:
                     raise EnvError(f"it ended after {start // width + 1} of them")
-            self._change(changes, len(actions))
+            self._apply_changes(changes, len(actions))
             if self._digest() != header["digest"]:
                 raise EnvError("its agents see or get something else")
         except Exception as error:
             self._episode = episode  # the next reset begins the one after
-            self._change(changes, len(actions))
+            self._apply_changes(changes, len(actions))
             raise ReplayError(
                 f"set_state: given {self.source}, whose episode {episode} of seed {self._seed} "
                 f"went otherwise when its {len(actions) // width} actions were taken again "
@@ -242,7 +269,7 @@ class EmulatedEnv(Env):
             ) from error
 
     def _set_attributes(self, attributes: Mapping[str, str]) -> None:
-        """Set these attributes, and give others that were set the values that they had first."""
+        """Set these attributes, and restore the first values of others that were set."""
         for name in self._attributes.keys() - attributes.keys():
             holder, value = self._originals[name]
             setattr(holder, name, value)
@@ -250,16 +277,16 @@ class EmulatedEnv(Env):
         for name, text in attributes.items():
             self.set_attribute(name, text)
 
-    def _change(self, changes: list[tuple[int, str, str]], end: int) -> None:
-        """Make the changes of attributes up to so many bytes of actions; drop them."""
+    def _apply_changes(self, changes: list[tuple[int, str, str]], end: int) -> None:
+        """Apply and drop the changes of attributes up to so many bytes of actions."""
         while changes and changes[0][0] <= end:
             _, name, text = changes.pop(0)
             self.set_attribute(name, text)
 
-    def _put_back(self, header: dict[str, Any], parts: list[bytes]) -> None:
-        """Go back to a state of the source's own."""
-        assert self._own is not None
-        self._own.put(parts[0], header["elapsed"])
+    def _restore(self, header: dict[str, Any], parts: list[bytes]) -> None:
+        """Restore a state of the source's own."""
+        assert self._snapshot is not None
+        self._snapshot.put(parts[0], header["elapsed"])
         for array, part in zip(self._shown(), parts[1:], strict=True):
             array[...] = np.frombuffer(part, array.dtype).reshape(array.shape)
         for slot in self._slots.values():
@@ -279,7 +306,7 @@ class EmulatedEnv(Env):
         return [*shown, state] if state.size else shown
 
     def _digest(self) -> str:
-        """Of what the agents that can act see, and of what they got if the episode has steps."""
+        """Hash the rows of live agents, and the rewards if the episode has steps."""
         found = hashlib.blake2b(digest_size=16)
         for rows in self.buffers:
             found.update(rows.live.tobytes())
@@ -291,7 +318,7 @@ class EmulatedEnv(Env):
                 found.update(rows.costs.tobytes())
         return found.hexdigest()
 
-    def _remember(self) -> None:
+    def _record_actions(self) -> None:
         assert self._taken is not None
         for actions in self._actions:
             self._taken += actions.tobytes()
@@ -303,27 +330,27 @@ class EmulatedEnv(Env):
             rows[...] = np.frombuffer(part, rows.dtype).reshape(rows.shape)
             start += rows.nbytes
 
-    def _has_own_state(self) -> bool:
-        """Whether the source gives its state as bytes, which only a state of it tells."""
-        if self._own is not None and not self._tried_own:
+    def _has_snapshot(self) -> bool:
+        """Whether the source gives its state as bytes; found out by asking it for one."""
+        if self._snapshot is not None and not self._tried_snapshot:
             self.reset()
-        return self._own is not None
+        return self._snapshot is not None
 
-    def _try_own_state(self) -> None:
-        assert self._own is not None
-        self._tried_own = True
-        if self._own.works():
+    def _try_snapshot(self) -> None:
+        assert self._snapshot is not None
+        self._tried_snapshot = True
+        if self._snapshot.works():
             self._taken = None
         else:
-            self._own = None
+            self._snapshot = None
 
     # ------------------------------------------------------------------ for the adapters
 
     def _rest(self) -> Any:
-        """What else the adapter keeps of an episode, as plain values."""
+        """Return what else the adapter keeps of an episode, as plain values."""
 
     def _set_rest(self, rest: Any) -> None:
-        """Go back to what `_rest` gave."""
+        """Restore what `_rest` returned."""
 
     def _begin_episode(self, options: dict[str, Any]) -> None:
         """Reset the environment and show the first observations."""
@@ -334,7 +361,7 @@ class EmulatedEnv(Env):
         raise NotImplementedError("_step() -> None")
 
     def _next_reset(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the next reset."""
+        """Start an episode's records; return the arguments of its reset."""
         self._episode += 1
         self._steps = 0
         self._follows, self._options = self._ended, options
@@ -370,20 +397,50 @@ class EmulatedEnv(Env):
             raise UsageError(f"given {self.source}, which is closed; make a new one.")
 
     def _note(self, error: Exception, call: str) -> None:
-        """Tell, on an error's way out, where it came from."""
+        """Add to an error where it came from."""
         if self._taken is not None and call == "step":
             del self._taken[-self._action_bytes :]  # an action that was refused is no step
         error.add_note(f"in {call} of {EmulatedEnv.where(self)}")
 
     def where(self) -> str:
-        """Say which environment, seed, episode and step this is, for errors."""
+        """Return which environment, seed, episode and step this is, for errors."""
         episode = max(self._episode, 0)
         return f"{self.source} (seed {self._seed}, episode {episode}, step {self._steps})"
 
 
 def _reloads_when_seeded(source: Any) -> bool:
-    """Whether a seed makes the environment load its game anew, as the Arcade Learning Environment.
-
-    There it takes about 20 times as long as a reset without one.
-    """
+    """Whether a seed makes it reload its game, as in ALE, where that is 20 times slower."""
     return getattr(getattr(source, "unwrapped", source), "ale", None) is not None
+
+
+def find_holder(env: Any, name: str) -> Any:
+    """Return the first of an environment and those that it wraps that has an attribute itself.
+
+    >>> import gymnasium
+    >>> env = gymnasium.make("CartPole-v1")
+    >>> find_holder(env, "gravity") is env.unwrapped
+    True
+    >>> find_holder(env, "gravty")
+    Traceback (most recent call last):
+        ...
+    fugu.core.errors.UsageError: set_env: expected an attribute of CartPoleEnv or of its wrappers; got 'gravty'. Did you mean 'gravity'?
+    """  # noqa: E501
+    layers = list(_layers(env))
+    for layer in layers:
+        if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
+            return layer
+    known = [key for key in getattr(layers[-1], "__dict__", {}) if not key.startswith("_")]
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(known))}."
+    raise UsageError(
+        f"set_env: expected an attribute of {type(layers[-1]).__name__} or of its wrappers; "
+        f"got {name!r}. {hint}"
+    )
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yield an environment, what it wraps, what that wraps, and so on."""
+    while env is not None:
+        yield env
+        inside = getattr(env, "__dict__", {})
+        env = next((inside[key] for key in WRAPPED if key in inside), None)

@@ -1,4 +1,4 @@
-"""`fugu.emulate`: anybody's environment as `Env`."""
+"""`fugu.emulate`: a Gymnasium or PettingZoo environment as `Env`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import gymnasium
 from fugu.core.errors import UsageError
 from fugu.envs.contract import Env
 from fugu.envs.emulated import EmulatedEnv
-from fugu.envs.emulation_settings import EmulationSettings
 from fugu.envs.episode_stats import Reduction
 from fugu.envs.gymnasium_env import GymnasiumEnv, WaitingEnv, waits
 from fugu.envs.pettingzoo_env import ParallelEnv, TurnEnv
+from fugu.envs.slots import EmulationSettings
 from fugu.spaces.compile import Limits
 
 
@@ -36,10 +36,10 @@ def emulate(
 
     Args:
         env_or_factory: A Gymnasium `Env` (see `WaitingEnv` for one that waits for something
-            outside), a PettingZoo `ParallelEnv` or `AECEnv`, or something to call for one.
-        limits: Most items of each Sequence and Graph in the observation; see `Layout.of`.
+            outside), a PettingZoo `ParallelEnv` or `AECEnv`, or a function that makes one.
+        limits: Maximum length of each Sequence and Graph in the observation; see `Layout.of`.
         action_limits: The same for the action.
-        group_by: Names the group of an agent; agents with different spaces are apart in any case.
+        group_by: Returns the group's name of an agent; different spaces are always apart.
         seeding: "episode": each episode has a seed of its own, derived from the seed given to
             `reset` and the episode's number, so that any episode can be run again. "first": only
             the first reset has a seed, exactly the one given, as Gymnasium's own vector does.
@@ -49,15 +49,15 @@ def emulate(
         reduce: How `EpisodeStats` sums up each entry of the infos.
         clip_actions: Move continuous actions into their bounds, rather than refuse those outside.
         infos: "episode": one info for each episode, summed up. "all": every info as it is, for
-            adapters to other libraries; that of a step that ended an episode then stands in the
-            next one's under "final_info". Environments of one agent only.
-        resumable: Have `state()` and `set_state()`: the environment's own where it gives bytes,
-            else the episode's seed and its actions, which are kept and played again.
-        costs: Entries of each step's info that are costs, a constraint each: "cost", or
-            "outer/inner" and "costs/0" for what is inside of others. A step of six values, as
-            safety-gymnasium's, has its "cost" in the third place. Episodes tell their sums.
-        global_state: Carry what `state()` of a PettingZoo environment with a `state_space` gives
-            beside its rows, for critics; environments without one have none.
+            adapters to other libraries; the next episode's first info then has that of the last
+            step under "final_info". Environments of one agent only.
+        resumable: Support `state()` and `set_state()`: the environment's own where it gives bytes,
+            else the episode's seed and its actions, which are replayed.
+        costs: Entries of each step's info that are costs, one per constraint: "cost", or
+            "outer/inner" and "costs/0" for nested ones. A step of six values, as in
+            safety-gymnasium, has its "cost" in the third place. Episode infos have their sums.
+        global_state: Write `state()` of a PettingZoo environment with a `state_space` for critics;
+            environments without one have none.
 
     >>> import gymnasium
     >>> env = emulate(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False))
@@ -92,7 +92,7 @@ def emulate(
 
 
 def is_environment(value: Any) -> bool:
-    """Whether `emulate` can take it as it is."""
+    """Whether `emulate` accepts the value itself, not only a factory of it."""
     if isinstance(value, type):
         return False
     if isinstance(value, gymnasium.Env):
@@ -102,7 +102,7 @@ def is_environment(value: Any) -> bool:
 
 
 def refusal(env: Any) -> str:
-    """Why `emulate` does not take it."""
+    """Return why `emulate` does not accept a value."""
     allowed = (
         "allowed: a gymnasium.Env, a PettingZoo ParallelEnv or AECEnv, or a callable that makes one"
     )

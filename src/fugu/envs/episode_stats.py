@@ -1,4 +1,4 @@
-"""EpisodeStats: what an episode's infos come to, told once, when it ends."""
+"""EpisodeStats: one info for each episode, summed up from all infos of its steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fugu.envs.contract import Info
 
 Reduction = Literal["mean", "sum", "last", "min", "max"]
 
-# Told by other means, or of no use once the episode is over.
+# Reported elsewhere, or useless once the episode is over.
 _SKIPPED = ("action_mask", "final_info", "final_obs", "final_observation")
 # Gymnasium's success flag says whether the goal is reached now, so an episode's is its last one.
 _DEFAULT_REDUCTIONS: dict[str, Reduction] = {"is_success": "last"}
@@ -68,19 +68,19 @@ class EpisodeStats:
         self._entries: dict[str, _Entry] = {}
 
     def add(self, reward: Any, info: Mapping[str, Any], steps: int = 1) -> None:
-        """One step's reward and info; `steps` is 0 for a reward that no action earned."""
+        """Add one step's reward and info; `steps` is 0 for a reward without an action."""
         self._return += float(reward)
         self._length += steps
         if info:
             self.note(info)
 
     def add_many(self, rewards: float, steps: int) -> None:
-        """The sum of the rewards of several steps that had no info."""
+        """Add the sum of the rewards of several steps without infos."""
         self._return += rewards
         self._length += steps
 
     def note(self, info: Mapping[str, Any]) -> None:
-        """An info that no step brought, as that of a reset."""
+        """Add an info without a step, such as that of a reset."""
         if type(info) is not dict and not isinstance(info, Mapping):
             raise EnvError(f"info: given {info!r}; allowed: a dict.")
         self._note_all(info, "")
@@ -117,7 +117,7 @@ class EpisodeStats:
             self._entries[key] = _Entry(value, 1, is_sum=adds and np.ndim(value) == 0)
 
     def emit(self) -> Info:
-        """The episode's info; the next episode begins empty."""
+        """Return the episode's info, and start the next episode."""
         info: Info = {"episode_return": self._return, "episode_length": self._length}
         for key, entry in self._entries.items():
             value = entry.value
@@ -128,7 +128,7 @@ class EpisodeStats:
         return info
 
     def state(self) -> Info:
-        """The episode so far, for `set_state`."""
+        """Return the episode so far, for `set_state`."""
         entries = self._entries.items()
         return {
             "_return": self._return,
@@ -138,7 +138,7 @@ class EpisodeStats:
         }
 
     def set_state(self, state: Info) -> None:
-        """Go back to a `state()`."""
+        """Restore a `state()`."""
         self.clear()
         self._return, self._length = state["_return"], state["_length"]
         counts = state["_counts"]
@@ -150,12 +150,9 @@ class EpisodeStats:
 
 
 class _Entry:
-    """An entry of the infos over the episode so far.
+    """An entry of the infos: its reduction so far, or its last value (`count` is then 0).
 
-    Attributes:
-        value: Its sum or another reduction of it; of what is not numeric, the last value.
-        count: Steps that had it; 0 if it is not numeric.
-        is_sum: Whether it is the sum of scalars, as a Python number.
+    `is_sum` marks the sum of scalars, kept as a Python number.
     """
 
     __slots__ = ("count", "is_sum", "value")
@@ -178,12 +175,12 @@ def scalars(info: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _copied(value: Any) -> Any:
-    """A copy that the environment does not write into; an array without dimensions as a scalar."""
+    """Return a copy that the environment cannot change; a 0-d array becomes a scalar."""
     return np.array(value)[()] if isinstance(value, np.ndarray) else value
 
 
 def _widened(value: Any) -> Any:
-    """A number or an array in a type that holds sums of it; booleans add up as 0 and 1."""
+    """Return a number or an array in a type wide enough for sums of it."""
     if isinstance(value, np.ndarray):
         wide = {"f": np.float64, "u": np.uint64}.get(value.dtype.kind, np.int64)
         value = value.astype(wide)[()]

@@ -1,4 +1,4 @@
-"""Rows that hold a number which is NaN or infinite: found by native code, named by Python."""
+"""Find NaN and infinite numbers in rows with native code, and describe them in Python."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ import gymnasium
 from fugu import native
 from fugu.core.errors import EnvError, UsageError
 from fugu.envs.contract import Buffers
-from fugu.envs.emulated import EmulatedEnv
-from fugu.envs.emulation_settings import EmulationSettings, make_groups
-from fugu.envs.flat_env import FlatEnv
+from fugu.envs.emulated import EmulatedEnv, FlatEnv
+from fugu.envs.slots import EmulationSettings, make_groups
 
 if native.available:
     from fugu._native import Stepper
@@ -40,7 +39,9 @@ class GymnasiumEnv(EmulatedEnv):
         self._stepper: Stepper | None = None
         masked = slot.sees_mask and slot.mask_width
         plain = masked or self._action_masks or slot.clips
-        if native.available and not plain and self._own is None:  # a stepper's sums are its own
+        if (
+            native.available and not plain and self._snapshot is None
+        ):  # a stepper's sums are its own
             (rows,) = buffers
             self._stepper = Stepper(
                 self.source.step,
@@ -54,7 +55,7 @@ class GymnasiumEnv(EmulatedEnv):
             )
 
     def to_gymnasium(self) -> FlatEnv:
-        """The environment as Gymnasium knows it, what it shows as flat rows.
+        """Return the Gymnasium environment with flat rows as observations.
 
         >>> env = GymnasiumEnv(gymnasium.make("Blackjack-v1"), EmulationSettings()).to_gymnasium()
         >>> env.reset(seed=1)[0].shape, env.observation_space.shape, env.action_space
@@ -87,7 +88,7 @@ class GymnasiumEnv(EmulatedEnv):
             super().step()
             return
         if self._taken is not None:
-            self._remember()
+            self._record_actions()
         try:
             rest = stepper.step()
             if rest is None:
@@ -107,7 +108,7 @@ class GymnasiumEnv(EmulatedEnv):
             raise
 
     def where(self) -> str:
-        """Say which environment, seed, episode and step this is, for errors."""
+        """Return which environment, seed, episode and step this is, for errors."""
         if self._stepper is not None:
             self._steps = self._one_stats.length + self._stepper.count
         return super().where()
@@ -157,7 +158,7 @@ class GymnasiumEnv(EmulatedEnv):
             slot.show(observation, info, mask)
 
     def _take_info(self, info: Any) -> None:
-        """An info in the middle of an episode."""
+        """Handle an info in the middle of an episode."""
         if self._all_infos:
             self.infos = (info,) if info else ()
         else:
@@ -167,9 +168,9 @@ class GymnasiumEnv(EmulatedEnv):
 class WaitingEnv(GymnasiumEnv):
     """A Gymnasium environment whose steps may wait for something outside.
 
-    Beside `step` it has `begin_step(action)`, which returns at once, and `poll()`, which gives what
-    `step` would have returned, or None as long as that is not known. While one waits, others of
-    the same worker step.
+    Beside `step` it has `begin_step(action)`, which returns at once, and `poll()`, which returns
+    what `step` would have, or None as long as that is not known. While one waits, others of the
+    same worker step.
     """
 
     def bind(self, *buffers: Buffers) -> None:
@@ -178,12 +179,12 @@ class WaitingEnv(GymnasiumEnv):
         self._stepper = None
 
     def begin_step(self) -> None:
-        """Begin to take the action."""
+        """Start a step with the action."""
         if self._episode < 0:
-            super().step()  # which says what is wrong
+            super().step()  # which raises
         self._steps += 1
         if self._taken is not None:
-            self._remember()
+            self._record_actions()
         if self._ended:
             self._clear_rows()
             self.infos, self._ended = (), False
@@ -194,7 +195,7 @@ class WaitingEnv(GymnasiumEnv):
             raise
 
     def poll(self) -> bool:
-        """Whether the action was taken, and everything that followed is written."""
+        """Return whether the step is done and everything that followed is written."""
         try:
             result = self.source.poll()
             if result is not None:
@@ -206,12 +207,12 @@ class WaitingEnv(GymnasiumEnv):
 
 
 def waits(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether its steps can be begun and asked for; a wrapper around it could not tell."""
+    """Whether it has `begin_step` and `poll`; wrappers hide them."""
     return all(callable(getattr(env, name, None)) for name in ("begin_step", "poll"))
 
 
 def find_mask_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:
-    """`env.action_masks`, if the environment or something it wraps has it."""
+    """Return `env.action_masks`, if the environment or something it wraps has it."""
     try:
         method = env.get_wrapper_attr("action_masks")
     except AttributeError:

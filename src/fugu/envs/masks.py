@@ -1,4 +1,4 @@
-"""Action masks: which choices of the discrete heads are allowed now."""
+"""Action masks: the choices of the discrete heads that are allowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fugu.spaces import Layout
 
 
 def mask_heads(layout: Layout) -> list[int]:
-    """Choices of each discrete head of an action layout, in the order of its leaves.
+    """Return the number of choices of each discrete head, in the order of the layout's leaves.
 
     >>> space = spaces.Dict(move=spaces.MultiDiscrete([3, 2]), push=spaces.Box(-1, 1, (2,)))
     >>> mask_heads(Layout.of(space))
@@ -73,7 +73,7 @@ class MaskWriter:
 
 
 def _leaves(space: Space[Any], mask: Any) -> Iterator[Any]:
-    """The leaves of a mask tree in the order of the heads; what is None allows everything."""
+    """Yield the leaves of a mask tree in the order of the heads; None allows everything."""
     if mask is None:
         yield np.ones(sum(_heads(space)), np.bool_)
     elif isinstance(mask, Mapping) and isinstance(space, spaces.Dict):
@@ -90,7 +90,7 @@ def _leaves(space: Space[Any], mask: Any) -> Iterator[Any]:
 
 
 def find_mask(observation: Any, info: Mapping[str, Any], width: int) -> Any:
-    """The mask in `info["action_mask"]` or in a dict observation's `action_mask`, or None."""
+    """Return the mask in `info["action_mask"]` or the observation's `action_mask`, or None."""
     mask = info.get("action_mask") if info else None
     if mask is None and isinstance(observation, dict):
         mask = observation.get("action_mask")

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from fugu.core.errors import AgentError, EnvError, SpaceError, UsageError
 from fugu.envs.contract import Info
 from fugu.envs.emulated import EmulatedEnv
-from fugu.envs.emulation_settings import EmulationSettings, make_groups
-from fugu.envs.slots import Slot
+from fugu.envs.slots import EmulationSettings, Slot, make_groups
 from fugu.spaces import Layout
 
 
 class PettingZooEnv(EmulatedEnv):
-    """What both kinds share: a slot for every possible agent."""
+    """The base of both kinds: a slot for every possible agent."""
 
     def __init__(self, env: Any, cfg: EmulationSettings) -> None:
         if cfg.infos == "all":
@@ -35,7 +34,7 @@ class PettingZooEnv(EmulatedEnv):
         super().__init__(env, groups, cfg)
 
     def _write_state(self, rows: NDArray[Any]) -> None:
-        """Write the global state of now, if it is asked for."""
+        """Write the current global state, if it is asked for."""
         layout = self.groups[0].state_layout
         if layout is not None:
             layout.pack(self.source.state(), rows[0])
@@ -56,7 +55,7 @@ class PettingZooEnv(EmulatedEnv):
 
 
 class ParallelEnv(PettingZooEnv):
-    """A PettingZoo ParallelEnv: all agents that are there act at once."""
+    """A PettingZoo ParallelEnv: all present agents act at once."""
 
     def _begin_episode(self, options: dict[str, Any]) -> None:
         result = self.source.reset(**self._next_reset(options))
@@ -130,7 +129,7 @@ class TurnEnv(PettingZooEnv):
 
     def __init__(self, env: Any, cfg: EmulationSettings) -> None:
         super().__init__(env, cfg)
-        self._acted: set[Hashable] = set()  # and not told of their reward yet
+        self._acted: set[Hashable] = set()  # and have not received their reward yet
 
     def _begin_episode(self, options: dict[str, Any]) -> None:
         self.source.reset(**self._next_reset(options))
@@ -160,7 +159,7 @@ class TurnEnv(PettingZooEnv):
         self._acted = {list(self._slots)[i] for i in rest}
 
     def _pass_turns(self) -> list[Info]:
-        """Go on to the next agent that can act, past those whose episode is over."""
+        """Advance to the next agent that can act, past those whose episode is over."""
         ended: list[Info] = []
         for _ in range(2 * len(self._slots) + 1):
             if not self.source.agents:

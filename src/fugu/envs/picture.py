@@ -12,15 +12,11 @@ from fugu.core.errors import UsageError
 
 Picture = NDArray[np.uint8]
 GAP = (44, 52, 60)
-"""The colour between pictures that stand side by side."""
+"""The color between pictures that stand side by side."""
 
 
 def tile(pictures: Sequence[Picture], gap: int = 4) -> Picture:
-    """One picture of several of the same size, in a grid that is nearly square.
-
-    Args:
-        pictures: At least one; row by row.
-        gap: Pixels between them.
+    """Join pictures of the same size, row by row, in a grid that is nearly square.
 
     >>> white = np.full((20, 30, 3), 255, np.uint8)
     >>> tile([white] * 5, gap=2).shape
@@ -48,7 +44,7 @@ def tile(pictures: Sequence[Picture], gap: int = 4) -> Picture:
 
 
 def resize(picture: Picture, width: int, height: int) -> Picture:
-    """The picture with as many pixels: means of those that were, or copies where it grows.
+    """Resize a picture: pixels are averaged where it shrinks and copied where it grows.
 
     >>> checks = np.zeros((4, 4, 3), np.uint8)
     >>> checks[::2, ::2] = checks[1::2, 1::2] = 200
@@ -70,11 +66,7 @@ def resize(picture: Picture, width: int, height: int) -> Picture:
 
 
 def to_terminal(picture: Picture, columns: int) -> str:
-    r"""The picture as lines of half blocks in 24-bit colours, two pixels to a character.
-
-    Args:
-        picture: Of any size.
-        columns: Characters of a line.
+    r"""Return a picture as lines of `columns` half blocks in 24-bit color, two pixels each.
 
     >>> red_over_blue = np.array([[[255, 0, 0]], [[0, 0, 255]]], np.uint8)
     >>> to_terminal(red_over_blue, 1)
@@ -92,7 +84,7 @@ def to_terminal(picture: Picture, columns: int) -> str:
 
 
 def _cells(above: list[list[int]], below: list[list[int]]) -> Iterator[str]:
-    """A line's characters; a colour is named only where it changes."""
+    """Yield a line's characters; a color is written only where it changes."""
     ink: list[int] = []
     paper: list[int] = []
     for top, bottom in zip(above, below, strict=True):
@@ -105,7 +97,7 @@ def _cells(above: list[list[int]], below: list[list[int]]) -> Iterator[str]:
 
 
 def check_picture(picture: object) -> Picture:
-    """What was given, if it is a picture."""
+    """Return `picture` if it is one, else raise an error."""
     if (
         isinstance(picture, np.ndarray)
         and picture.dtype == np.uint8

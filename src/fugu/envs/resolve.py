@@ -1,4 +1,4 @@
-"""Environments by name: `resolve` turns what people type into something to call for one."""
+"""Environments by name: `resolve` turns a name into a factory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.envs import suite
-from fugu.envs.naming import nearest, newest
-from fugu.envs.native_env import NativeEnv
-from fugu.envs.native_library import NativeLibrary
+from fugu.envs.native_env import NativeEnv, NativeLibrary
 from fugu.envs.recipes import find_recipe
+from fugu.envs.suite import nearest, newest
 
 _FORMS = (
     "a native name (cartpole), the path of a native environment that was built (./my_env.so), a "
@@ -41,7 +40,7 @@ REGISTRARS = {
 
 
 def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any]:
-    """Something to call for the environment that `env` names; it can be sent to other processes.
+    """Return a factory of the environment that `env` names; it can be pickled.
 
     `a.b:c` is a Python factory where `c` is an identifier, else a Gymnasium id (`c-v0`) that the
     module `a.b` registers. A name without its version means the newest.
@@ -68,7 +67,7 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
     path = suite.find(env) or (str(Path(env).resolve()) if env.endswith(suite.SUFFIXES) else None)
     if path is not None:
         library = NativeLibrary.load(path)
-        library.spec(library.values(kwargs))  # what is wrong with them is said here, not in workers
+        library.spec(library.values(kwargs))  # errors are raised here, not in workers
         return partial(NativeEnv, path, **kwargs)
     recipe = find_recipe(env)
     if recipe is not None:
@@ -85,12 +84,12 @@ def resolve(env: str | Callable[..., Any], /, **kwargs: Any) -> Callable[[], Any
 
 
 def _call(module: str, name: str, kwargs: dict[str, Any]) -> Any:
-    """By name and not by reference: what the user named may be a closure, which does not pickle."""
+    """Call a factory by name, since a closure cannot be pickled."""
     return getattr(importlib.import_module(module), name)(**kwargs)
 
 
 def _find_coding(name: str) -> str:
-    """A collection of problems, or the whole path of a file of them."""
+    """Return a collection of problems, or the full path of a file of them."""
     if name in CODING:
         return name
     if Path(name).is_file():
@@ -103,7 +102,7 @@ def _find_coding(name: str) -> str:
 
 
 def _of_the_script(found: str) -> EnvSpec | None:
-    """What the script that runs registered: other processes may never hear of it by name."""
+    """Return the spec of an id that the running script registered, unknown to other processes."""
     if ":" in found:  # a module does, wherever it is imported
         return None
     spec = gymnasium.registry[found]
@@ -113,9 +112,6 @@ def _of_the_script(found: str) -> EnvSpec | None:
     if not callable(entry) or getattr(entry, "__module__", "") != "__main__":
         return None
     return replace(spec, entry_point=entry)
-
-
-# ------------------------------------------------------------------ package.module:factory
 
 
 def _find_factory(module: str, name: str) -> str:
@@ -129,9 +125,9 @@ def _find_factory(module: str, name: str) -> str:
 
 
 def _import(module: str) -> ModuleType:
-    """Import what the user named; an error inside it is the user's to see as it is.
+    """Import what the user named; errors inside of it are raised unchanged.
 
-    A package that is missing is told as such where an extra of ours brings it.
+    A missing package is reported with its extra, if there is one.
     """
     if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
         advice = "Name it as Python imports it: folder.my_env:make, not folder/my_env.py:make."
@@ -151,17 +147,14 @@ def _import(module: str) -> ModuleType:
 
 
 def _siblings(module: str) -> list[str]:
-    """The modules that stand where `module` was looked for."""
+    """Return the modules in the folders where `module` was looked for."""
     parent = module.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
     return [f"{parent}.{found.name}".lstrip(".") for found in pkgutil.iter_modules(path)]
 
 
-# ------------------------------------------------------------------ Gymnasium
-
-
 def _find_id(module: str, name: str) -> str:
-    """The full id, with the module to import first where there is one."""
+    """Return the full id, with the module to import first if there is one."""
     if module:
         _import(module)
     elif newest(name, gymnasium.registry) is None:
@@ -177,7 +170,7 @@ def _find_id(module: str, name: str) -> str:
 
 
 def _import_registrar(name: str) -> str:
-    """Import the package known to register ids that begin like `name`, and say which it was."""
+    """Import the package known to register ids that begin like `name`, and return it."""
     for start, (module, extra) in REGISTRARS.items():
         if name.startswith(start):
             try:

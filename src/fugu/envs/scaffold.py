@@ -1,4 +1,4 @@
-"""The first files of somebody's own native environment: a header, its training hints, a test."""
+"""The first files of a new native environment: a header, its training hints, a test."""
 
 from __future__ import annotations
 
@@ -7,133 +7,30 @@ from pathlib import Path
 
 from fugu.core.errors import UsageError
 
-HEADER = """/* @name@: walk along a line to the goal. A beginning, to be changed into what you need;
-   fugu_env.h explains the rest. */
-#include "fugu_env.h"
-
-typedef struct @Struct@ {
-    FuguEnv base; /* always first */
-    int32_t place, goal;
-    int32_t size; /* a setting */
-} @Struct@;
-
-static const FuguSetting @name@_settings[] = {
-    FUGU_MAX_STEPS(100),
-    FUGU_INT(@Struct@, size, 10, 2, 1000, "places on the line"),
-};
-
-/* What agents see and do. */
-static void @name@_describe(const @Struct@* env, FuguSpec* spec) {
-    (void)env;
-    FuguGroup* agent = fugu_group(spec, "agent", 1);
-    fugu_floats(&agent->observation, "", 0, 0, 1, 2, "own place; the goal's place");
-    fugu_discrete(&agent->action, "", 0, 2, "left; right");
-    spec->reward = "1 at the goal, -0.01 for every other step";
-    fugu_log(spec, "solved");
-    fugu_key(spec, "left", 0);
-    fugu_key(spec, "right", 1);
-    fugu_picture(spec, 10, 2, 10);
-    spec->waits_for_a_key = true;
-}
-
-/* What follows from the settings, once. */
-static inline void @name@_init(@Struct@* env) { (void)env; }
-
-static inline void @name@_reset(@Struct@* env) {
-    env->place = 0;
-    env->goal = 1 + fugu_below(&env->base.random, env->size - 1);
-}
-
-static inline void @name@_step(@Struct@* env, FuguIO* io) {
-    const int64_t action = *(const int64_t*)io->groups[0].actions;
-    env->place = fugu_clamp_int(env->place + (action ? 1 : -1), 0, env->size - 1);
-    io->terminated = env->place == env->goal;
-    io->groups[0].rewards[0] = io->terminated ? 1.0f : -0.01f;
-    io->log[0] = io->terminated ? 1.0f : 0.0f;
-}
-
-/* What the agent sees now; nothing but a view of the state. */
-static inline void @name@_observe(@Struct@* env, FuguIO* io) {
-    float* observation = io->groups[0].observations;
-    observation[0] = (float)env->place / (float)(env->size - 1);
-    observation[1] = (float)env->goal / (float)(env->size - 1);
-}
-
-static void @name@_draw(const @Struct@* env, FuguCanvas* canvas) {
-    const float cell = 10.0f / (float)env->size;
-    canvas->background = 0xF7F3E9;
-    fugu_line(canvas, 0, 1.4f, 10, 1.4f, 0.05f, 0x9AA5A0);
-    fugu_rectangle(canvas, (float)env->goal * cell, 0.8f, cell, 0.6f, 0x81B29A);
-    fugu_circle(canvas, ((float)env->place + 0.5f) * cell, 1.1f, 0.3f, 0xE07A5F);
-}
-
-FUGU_ENVIRONMENT(@Struct@, @name@, "Walk along a line to the goal.")
-"""
-
-HINTS = """# What trains this environment beside the defaults, and the ranges that a sweep tries.
-[train]
-total_steps = 200_000
-
-[sweep.train.learning_rate]
-low = 0.0003
-high = 0.03
-log = true
-"""
-
-TEST = '''"""@name@ keeps its own rules. Run: pytest @name@_test.py"""
-
-from pathlib import Path
-
-import numpy as np
-import pytest
-
-import fugu
-from fugu.envs.building import build
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    return build(Path(__file__).with_name("@name@.h"), tmp_path_factory.mktemp("lib") / "@name@.so")
-
-
-def test_going_right_reaches_the_goal(library):
-    with fugu.make(str(library), 4, env_kwargs={"size": 5}) as vec:
-        vec.reset(seed=1)
-        solved = np.zeros(4, bool)
-        for _ in range(4):
-            _, rewards, terminations, _, _ = vec.step(np.ones(4, np.int64))
-            assert (rewards[terminations] == 1).all()
-            solved |= terminations
-        assert solved.all()
-
-
-def test_the_same_seed_gives_the_same_episodes(library):
-    rows = []
-    for _ in range(2):
-        with fugu.make(str(library), 8) as vec:
-            vec.reset(seed=3)
-            actions = np.random.default_rng(0).integers(0, 2, (50, 8))
-            rows.append([vec.step(action)[0].copy() for action in actions])
-    assert np.array_equal(rows[0], rows[1])
-'''
+TEMPLATES = Path(__file__).with_name("scaffold_files")
 
 
 def write_scaffold(name: str, folder: str | Path = ".") -> list[Path]:
-    """Write `name.h`, `name.toml` and `name_test.py` into `folder/name`; their paths."""
+    """Write `name.h`, `name.toml` and `name_test.py` into `folder/name`; return their paths."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UsageError(
             f"name: given {name!r}; allowed: lower-case letters, digits and _, as in my_env."
         )
-    place = Path(folder) / name
-    texts = {f"{name}.h": HEADER, f"{name}.toml": HINTS, f"{name}_test.py": TEST}
-    there = [file for file in texts if (place / file).exists()]
+    home = Path(folder) / name
+    files = {
+        f"{name}.h": "header.h",
+        f"{name}.toml": "hints.toml",
+        f"{name}_test.py": "test.txt",
+    }
+    there = [file for file in files if (home / file).exists()]
     if there:
         raise UsageError(
-            f"name: given {name!r}, but {place} has {', '.join(there)} already; allowed: a name "
+            f"name: given {name!r}, but {home} has {', '.join(there)} already; allowed: a name "
             "that is not taken. Nothing was written."
         )
-    place.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
     struct = "".join(part.capitalize() for part in name.split("_"))
-    for file, text in texts.items():
-        (place / file).write_text(text.replace("@name@", name).replace("@Struct@", struct))
-    return [place / file for file in texts]
+    for file, template in files.items():
+        text = (TEMPLATES / template).read_text()
+        (home / file).write_text(text.replace("@name@", name).replace("@Struct@", struct))
+    return [home / file for file in files]

@@ -1,7 +1,10 @@
-"""The suite: native environments that come with fugu, by name."""
+"""The suite: native environments that come with fugu, by name; and how names are looked up."""
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from fugu import native
@@ -24,7 +27,7 @@ KINDS = {kind: tuple(names.split()) for kind, names in _KINDS.items()}
 
 
 def folder() -> Path:
-    """Where their libraries are."""
+    """Return the folder of their libraries."""
     if not native.available:
         return Path()
     import fugu._native as extension
@@ -33,12 +36,12 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """All of them, in order."""
+    """Return the names of all of them, sorted."""
     return sorted(path.stem for path in folder().glob("*") if path.suffix in SUFFIXES)
 
 
 def find(name: str) -> str | None:
-    """The path of an environment's library; None if there is none of that name."""
+    """Return the path of an environment's library; None if there is none of that name."""
     name = ALIASES.get(name, name)
     if name.isidentifier() and len(name) <= LONGEST:
         for suffix in SUFFIXES:
@@ -46,3 +49,23 @@ def find(name: str) -> str | None:
             if path.is_file():
                 return str(path)
     return None
+
+
+def newest(name: str, known: Iterable[str]) -> str | None:
+    """Return what `name` means among `known`: itself, or its newest version if it names none.
+
+    >>> newest("Hopper", ["Hopper-v4", "Hopper-v5", "HopperHop-v9"]), newest("a_v1", ["a_v2"])
+    ('Hopper-v5', None)
+    """
+    known = list(known)
+    if name in known:
+        return name
+    versions = [each for each in known if re.fullmatch(rf"{re.escape(name)}[-_]v\d+", each)]
+    return max(versions, key=lambda each: int(each.rpartition("v")[2]), default=None)
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return a sentence with the names most like the one given, whatever their case."""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(given.lower(), by_lower, n=3, cutoff=0.5)
+    return f"Nearest: {', '.join(by_lower[name] for name in close)}." if close else "None is near."

@@ -1,4 +1,4 @@
-"""Environments of strangers: the names and arguments that are data and need no trust.
+"""Untrusted settings of environments: the names and arguments that are plain data.
 
 Only what the table of this module lists is accepted: numbers, flags and choices for environments
 whose code came with fugu or a package of its recipes. Names of modules, factories, libraries and
@@ -39,22 +39,14 @@ class Rule:
 
 def number(low: float, high: float) -> Rule:
     """Return the rule for numbers of an interval."""
-
-    def holds(value: Any) -> bool:
-        return (
-            isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-        )
-
-    return Rule(f"a number from {low:g} to {high:g}", holds)
+    allowed = f"a number from {low:g} to {high:g}"
+    return Rule(allowed, lambda value: _is(value, int | float) and low <= value <= high)
 
 
 def count(low: int, high: int) -> Rule:
     """Return the rule for whole numbers of an interval."""
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-    return Rule(f"a whole number from {low:,} to {high:,}", holds)
+    allowed = f"a whole number from {low:,} to {high:,}"
+    return Rule(allowed, lambda value: _is(value, int) and low <= value <= high)
 
 
 def choice(*values: Any) -> Rule:
@@ -68,20 +60,21 @@ def choice(*values: Any) -> Rule:
 
 def text(pattern: str, words: str) -> Rule:
     """Return the rule for text that matches a pattern as a whole."""
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None
-
-    return Rule(words, holds)
+    find = re.compile(pattern, re.ASCII).fullmatch
+    return Rule(words, lambda value: isinstance(value, str) and find(value) is not None)
 
 
 def each(rule: Rule) -> Rule:
     """Return the rule for a few values that all keep another rule."""
+    allowed = f"up to 64 of: {rule.allowed}"
+    return Rule(
+        allowed,
+        lambda value: isinstance(value, tuple) and len(value) <= 64 and all(map(rule.holds, value)),
+    )
 
-    def holds(value: Any) -> bool:
-        return isinstance(value, tuple) and len(value) <= 64 and all(map(rule.holds, value))
 
-    return Rule(f"up to 64 of: {rule.allowed}", holds)
+def _is(value: Any, kinds: Any) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))

@@ -1,63 +1,236 @@
-"""The forward pass of a network in C: its constants, and one call for each operation."""
+"""Write the forward pass of a network in C: where values are stored, constants, and calls.
+
+A `Plan` assigns memory to the values of a network, with few copies and little memory. `Forward`
+writes one call of `c_parts` for each operation.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu.export.c_plan import OVERWRITING, Plan, Step, make_plan
-from fugu.export.c_quantise import Rounded, product_weight
+from fugu.export.c_quantize import QuantizedWeight, product_weight
 from fugu.export.c_text import array, literal, type_of
 from fugu.nets import net as ops
-from fugu.nets.net import Net
+from fugu.nets.net import Net, Operation
 
-FUNCTIONS: dict[ops.Function, str] = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "silu": "silu",
-    "tanh": "hyperbolic_tangent",
-    "sigmoid": "sigmoid",
-    "symlog": "symlog",
-    "mingru": "mingru",
-    "finite": "finite",
-}
+ALIGNMENT = 4  # floats
+# Operations that may overwrite one of their inputs.
+OVERWRITING = (ops.Scale, ops.Apply, ops.Combine, ops.Blend, ops.Keep, ops.Normalise)
+
+
+class Span(NamedTuple):
+    """Contiguous numbers of an array, written in C as `linear_1 + 16`."""
+
+    array: str
+    begin: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.array} + {self.begin}" if self.begin else self.array
+
+    def part(self, begin: int, size: int) -> Span:
+        """Return some of the numbers."""
+        return Span(self.array, self.begin + begin, size)
+
+    def overlaps(self, other: Span) -> bool:
+        """Return whether both share a number."""
+        before = self.begin + self.size <= other.begin or other.begin + other.size <= self.begin
+        return self.array == other.array and not before
+
+
+@dataclass
+class Buffer:
+    """Scratch memory that is used from operation `first` to operation `last`."""
+
+    name: str
+    shape: tuple[int, ...]
+    first: int
+    last: int
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        """Floats."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation to be run."""
+
+    number: int  # Index of the operation
+    name: str  # Prefix of its constants
+    operation: Operation  # What is computed
+    out: Span  # Where its value is written
+    inputs: tuple[Span, ...]  # Its inputs, in the operation's order
+    over: int | None  # The input that the value overwrites; None: the value has its own memory
+    work: tuple[Span, ...] = ()  # Temporary memory
+
+
+class Plan:
+    """All steps in order, and the memory of every value that is read; views need no step."""
+
+    def __init__(self, net: Net) -> None:
+        self.steps: list[Step] = []
+        self.buffers: dict[str, Buffer] = {}
+        self.spans: dict[int, Span] = {}
+        self._readers = _readers(net)
+        counts: Counter[str] = Counter()
+        for number, op in enumerate(net.operations):
+            kind = type(op).__name__.lower()
+            counts[kind] += 1
+            if self._readers[number]:
+                self._add(number, f"{kind}_{counts[kind]}", op)
+        _allocate(list(self.buffers.values()))
+
+    @property
+    def scratch(self) -> int:
+        """Floats of scratch memory."""
+        return max((buffer.offset + buffer.size for buffer in self.buffers.values()), default=0)
+
+    def _add(self, number: int, name: str, op: Operation) -> None:
+        size = op.rows * op.width
+        match op:
+            case _ if not size:
+                self.spans[number] = self._buffer(name, (0,), number)
+            case ops.State():
+                self.spans[number] = Span("state", op.begin, size)
+            case ops.Constant():
+                out = self.spans[number] = Span(name, 0, size)
+                self.steps.append(Step(number, name, op, out, (), None))
+            case ops.Reshape() | ops.Cut() if _is_view(op):
+                self.spans[number] = self.spans[op.inputs[0]].part(_view_begin(op), size)
+            case _:
+                self._add_step(number, name, op)
+
+    def _add_step(self, number: int, name: str, op: Operation) -> None:
+        inputs = tuple(self.spans[i] for i in op.inputs)
+        over = self._overwritten(number, op, inputs)
+        work: tuple[Span, ...] = ()
+        if over is None:
+            work = tuple(self._buffer(*part, number) for part in _workspaces(name, op))
+            out = self._buffer(name, (op.rows, op.width), number)
+        else:
+            out = inputs[over]
+        for span in (*inputs, *work):
+            if span.array in self.buffers:
+                self._keep(span, number)
+        self.spans[number] = out
+        self._keep(out, max(reader for reader, *_ in self._readers[number]))
+        self.steps.append(Step(number, name, op, out, inputs, over, work))
+
+    def _buffer(self, name: str, shape: tuple[int, ...], number: int) -> Span:
+        self.buffers[name] = buffer = Buffer(name, shape, number, number)
+        return Span(name, 0, buffer.size)
+
+    def _keep(self, span: Span, last: int) -> None:
+        buffer = self.buffers[span.array]
+        buffer.last = max(buffer.last, last)
+
+    def _overwritten(self, number: int, op: Operation, inputs: tuple[Span, ...]) -> int | None:
+        """Return the input that is not needed afterwards and may be overwritten."""
+        if not isinstance(op, OVERWRITING):
+            return None
+        for i in range(2 if isinstance(op, ops.Combine) else 1):
+            others = (*inputs[:i], *inputs[i + 1 :])
+            if inputs[i].array not in self.buffers:
+                continue
+            if any(inputs[i].overlaps(other) for other in others):
+                continue
+            if not self._is_needed(inputs[i], number):
+                return i
+        return None
+
+    def _is_needed(self, span: Span, number: int) -> bool:
+        """Return whether an operation after this one reads any of these numbers."""
+        return any(
+            reader > number and there.part(begin, size).overlaps(span)
+            for value, there in self.spans.items()
+            if there.overlaps(span)
+            for reader, begin, size in self._readers[value]
+        )
+
+
+def _is_view(op: Operation) -> bool:
+    return isinstance(op, ops.Reshape) or (isinstance(op, ops.Cut) and op.rows == 1)
+
+
+def _view_begin(op: Operation) -> int:
+    return op.begin if isinstance(op, ops.Cut) else 0
+
+
+def _readers(net: Net) -> list[list[tuple[int, int, int]]]:
+    """Return `(operation, begin, size)` of each read of each value, also through views of it.
+
+    Outputs are read after the last operation.
+    """
+    end = len(net.operations)
+    found: list[list[tuple[int, int, int]]] = [[] for _ in range(end)]
+    for output in (net.params, net.values, net.state):
+        if output is not None:
+            found[output].append((end, 0, math.prod(net.shape(output))))
+    for number in range(end - 1, -1, -1):
+        op = net.operations[number]
+        for i in op.inputs if found[number] else ():
+            if _is_view(op):
+                first = _view_begin(op)
+                found[i] += [(reader, first + begin, size) for reader, begin, size in found[number]]
+            else:
+                found[i].append((number, 0, math.prod(net.shape(i))))
+    return found
+
+
+def _workspaces(name: str, op: Operation) -> list[tuple[str, tuple[int, ...]]]:
+    match op:
+        case ops.Convolve():
+            channels, kernel = op.image[0], op.weight.shape[-1]
+            patch = (f"{name}_patch", (channels, kernel, kernel))
+            return [patch, (f"{name}_pixel", (op.out[0],))]
+        case ops.Attend():
+            return [(f"{name}_scores", (op.bias.shape[1],))]
+    return []
+
+
+def _allocate(buffers: list[Buffer]) -> None:
+    """Give each buffer the lowest offset that is free for as long as it is needed."""
+    placed: list[Buffer] = []
+    for buffer in buffers:
+        offset = 0
+        for other in sorted(placed, key=lambda other: other.offset):
+            apart = other.last < buffer.first or buffer.last < other.first
+            if not apart and other.offset < offset + buffer.size:
+                offset = max(offset, -(-(other.offset + other.size) // ALIGNMENT) * ALIGNMENT)
+        buffer.offset = offset
+        placed.append(buffer)
 
 
 class Forward:
-    """Writes a network.
+    """Writes the constants and the calls of a network, and counts the bytes of constants.
 
-    Args:
-        net: What it does.
-        rounded: Its weights of products and tables as int8, by the numbers of their operations.
-
-    Attributes:
-        constants: C arrays of the weights.
-        calls: Statements, in order.
-        bytes: Of the constants.
-        plan: Where values stand.
-        weight_type: Of the weights of products and tables, in C.
+    `quantized` has the int8 weights of products and tables, by the index of their operation.
     """
 
-    def __init__(self, net: Net, rounded: Mapping[int, Rounded] | None = None) -> None:
-        self.plan: Plan = make_plan(net)
+    def __init__(self, net: Net, quantized: Mapping[int, QuantizedWeight] | None = None) -> None:
+        self.plan = Plan(net)
         self.constants: list[str] = []
         self.calls: list[str] = []
         self.bytes = 0
-        self.weight_type = "float" if rounded is None else "int8_t"
-        self._net, self._rounded = net, rounded
+        self.weight_type = "float" if quantized is None else "int8_t"
+        self._net, self._quantized = net, quantized
         for step in self.plan.steps:
             self.calls += self._begin(step)
             self.calls += [f"{call};" for call in self._calls(step)]
         self.calls += self._outputs()
 
-    # ------------------------------------------------------------------ constants
-
     def _array(self, ctype: str, name: str, numbers: NDArray[Any], comment: str = "") -> str:
-        """Add an array; its name."""
+        """Add a constant array and return its name."""
         text = array(ctype, name, numbers, comment)
         self.constants += [text] if text else []
         self.bytes += numbers.size * {"int8_t": 1, "int64_t": 8}.get(ctype, 4)
@@ -67,21 +240,19 @@ class Forward:
         return self._array("float", f"{step.name}_{part}", numbers, comment)
 
     def _weight(self, step: Step, comment: str) -> str:
-        """Add the weights of a product, inputs first; their name."""
+        """Add the weights of a product, inputs first, and return their name."""
         weight = product_weight(step.operation)
         assert weight is not None
         numbers: NDArray[Any] = weight
-        if self._rounded is not None:
-            part = self._rounded[step.number]
+        if self._quantized is not None:
+            part = self._quantized[step.number]
             numbers = part.integers
             self._floats(step, "scale", part.scale, "of each output")
         flat = numbers.reshape(len(numbers), -1).T
         return self._array(self.weight_type, f"{step.name}_weight", flat, comment)
 
-    # ------------------------------------------------------------------ statements
-
     def _begin(self, step: Step) -> list[str]:
-        """A copy, where a value that is to be written over is needed again."""
+        """Return a copy, where a value that is overwritten is needed again."""
         if step.over is None and isinstance(step.operation, OVERWRITING):
             return [f"copy({step.inputs[0]}, {step.out.size}, {step.out});"]
         return []
@@ -103,7 +274,8 @@ class Forward:
             case ops.Linear():
                 yield from self._linear(step, op)
             case ops.Apply():
-                yield f"{FUNCTIONS[op.function]}({y}, {y.size})"
+                name = "hyperbolic_tangent" if op.function == "tanh" else op.function
+                yield f"{name}({y}, {y.size})"
             case ops.Combine():
                 other = step.inputs[0] if step.over == 1 else step.inputs[1]
                 yield f"{op.function}({y}, {other}, {y.size})"
@@ -152,7 +324,7 @@ class Forward:
         # The table's outputs are its columns, so that it stands row by row.
         weight = self._weight(step, f"[{total}][{width}]")
         yield f"embed_{kind}({given}, {offsets}, {weight}, {width}, {step.out})"
-        if self._rounded is not None:
+        if self._quantized is not None:
             rows = step.out.size // width
             yield f"multiply_columns({step.out}, {rows}, {width}, {step.name}_scale)"
 
@@ -173,9 +345,9 @@ class Forward:
         weight = self._weight(step, f"[{inputs} inputs][{outputs} outputs]")
         x, y, shape = step.inputs[0], step.out, f"{op.rows}, {inputs}, {outputs}"
         yield f"product({x}, {shape}, {weight}, {y})"
-        if self._rounded is not None:
+        if self._quantized is not None:
             yield f"multiply_columns({y}, {op.rows}, {outputs}, {step.name}_scale)"
-            part = self._rounded[step.number]
+            part = self._quantized[step.number]
             if len(part.inputs):
                 which = self._array("int", f"{step.name}_kept_inputs", part.inputs)
                 kept = self._floats(step, "kept", part.kept, "weights that are not rounded")
@@ -187,10 +359,10 @@ class Forward:
     def _permute(self, step: Step, op: ops.Permute) -> str:
         steps = [math.prod(op.shape[axis + 1 :]) for axis in op.order]
         sizes = np.array([op.shape[axis] for axis in op.order])
-        told = self._array("int", f"{step.name}_sizes", sizes)
+        counts = self._array("int", f"{step.name}_sizes", sizes)
         moves = self._array("int", f"{step.name}_steps", np.array(steps))
         given = f"{step.inputs[0]}, {op.rows}, {op.width}, {len(steps)}"
-        return f"permute({given}, {told}, {moves}, {step.out})"
+        return f"permute({given}, {counts}, {moves}, {step.out})"
 
     def _convolve(self, step: Step, op: ops.Convolve) -> Iterator[str]:
         out, channels, kernel, _ = op.weight.shape
@@ -200,12 +372,12 @@ class Forward:
         images = f"{step.inputs[0]}, {op.rows}, &{windows}"
         yield f"convolve({images}, {weight}, {patch}, {pixel}, {step.out})"
         planes = f"{step.out}, {op.rows}, {out}, {math.prod(op.out[1:])}"
-        if self._rounded is not None:
+        if self._quantized is not None:
             yield f"multiply_planes({planes}, {step.name}_scale)"
         yield f"add_planes({planes}, {self._floats(step, 'bias', op.bias)})"
 
     def _windows(self, step: Step, op: ops.Convolve | ops.Pool, kernel: int) -> str:
-        """Add what slides over which image; its name."""
+        """Add the shapes of a sliding window and return their name."""
         sides = ("channels", "height", "width")
         names = (*sides, *(f"out_{side}" for side in sides))
         parts = dict(zip(names, op.image + op.out, strict=True))
@@ -223,15 +395,13 @@ class Forward:
         given = f"{query}, {keys}, {values}, {count.array}[{count.begin}], {shape}"
         return f"attend({given}, {bias}, {step.work[0]}, {step.out})"
 
-    # ------------------------------------------------------------------ outputs
-
     def _outputs(self) -> list[str]:
         net, calls = self._net, []
         for name, value in (("params", net.params), ("values", net.values), ("state", net.state)):
-            spot = None if value is None else self.plan.spots[value]
-            # A state that nothing has changed stands where it is to be.
-            if spot is not None and spot.size and spot.array != name:
-                calls.append(f"copy({spot}, {spot.size}, {name});")
+            span = None if value is None else self.plan.spans[value]
+            # A state that was not changed is in place already.
+            if span is not None and span.size and span.array != name:
+                calls.append(f"copy({span}, {span.size}, {name});")
         return calls
 
 

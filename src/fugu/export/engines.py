@@ -1,8 +1,4 @@
-"""The engines by name; a module is imported when its engine is chosen.
-
-A module has `make_engine(net)`, and `open_engine(path)` if it reads files of its own. It raises
-`MissingExtraError` where a package that it needs is missing.
-"""
+"""Engines by name, for policies and for exported files."""
 
 from __future__ import annotations
 
@@ -11,24 +7,36 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from fugu.core.errors import UsageError
-from fugu.export.engine import Engine
+from fugu.export.engine import Engine, PolicyFacts
+from fugu.nets.native import NativeNet
+from fugu.nets.net import Floats, Net
 
 if TYPE_CHECKING:
     from fugu.policies.policy import Policy
     from fugu.spaces import Layout
 
-# Those that run any policy, by torch.
-POLICY_ENGINES = ("torch", "compile")
-# Those that run networks that `fugu.nets.reading` can take apart.
-NET_ENGINES = {
-    "native": "fugu.export.native_engine",
+# Modules of engines that are imported when they are chosen, each with `make_engine(net)`.
+MODULES = {
     "onnx": "fugu.export.onnx_engine",
-    "jax": "fugu.export.jax_engine",
+    "jax": "fugu.export.jax_net",
     "wasm": "fugu.export.wasm_engine",
     "c": "fugu.export.c_engine",
 }
-NAMES = (*POLICY_ENGINES, *NET_ENGINES)
+NAMES = ("torch", "compile", "native", *MODULES)
+
+
+class NativeEngine:
+    """Runs a network by the native core, for the best kind of processor of this machine."""
+
+    def __init__(self, net: Net) -> None:
+        self.facts, self._net = PolicyFacts.of(net), NativeNet(net)
+
+    def forward(self, rows: NDArray[Any], state: Floats) -> tuple[Floats, Floats, Floats]:
+        """Run one pass; see `Engine.forward`."""
+        return self._net.forward(rows, state)
 
 
 def check_engine(name: str) -> None:
@@ -41,31 +49,30 @@ def check_engine(name: str) -> None:
 
 
 def make_engine(name: str, policy: Policy, layout: Layout) -> Engine:
-    """An engine for a policy and the layout of its observations."""
+    """Make an engine for a policy and the layout of its observations.
+
+    Only torch and compile run any policy; others run those that `read_policy` can take apart.
+    """
     check_engine(name)
-    if name in POLICY_ENGINES:
+    if name in ("torch", "compile"):
         from fugu.export.torch_engine import TorchEngine
 
         return TorchEngine(policy, layout, compiled=name == "compile")
-    module = _module(name)
+    make = NativeEngine if name == "native" else importlib.import_module(MODULES[name]).make_engine
     from fugu.nets.reading import read_policy
 
-    engine: Engine = module.make_engine(read_policy(policy, layout))
+    engine: Engine = make(read_policy(policy, layout))
     return engine
 
 
 def open_engine(name: str, path: Path) -> Engine:
-    """The engine of an exported file or folder, for which `file_engine` gave the name."""
-    engine: Engine = _module(name).open_engine(path)
+    """Open an exported file or folder with the engine that `file_engine` named."""
+    engine: Engine = importlib.import_module(MODULES[name]).open_engine(path)
     return engine
 
 
 def file_engine(path: Path) -> str | None:
-    """The engine that reads a file or folder; None if none does."""
+    """Return the engine that reads a file or folder; None if none does."""
     if path.suffix in (".onnx", ".wasm"):
         return path.suffix.removeprefix(".")
     return "c" if (path / "policy.c").is_file() else None
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(NET_ENGINES[name])

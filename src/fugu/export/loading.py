@@ -1,4 +1,4 @@
-"""`load`: a policy from wherever it is kept, run by whatever engine one likes."""
+"""Load policies of runs, checkpoints and exported files, to act with any engine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fugu.core.errors import UsageError
 from fugu.export.engines import check_engine, file_engine, make_engine, open_engine
@@ -23,26 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """One policy of a run.
+    """One policy of a run."""
 
-    Attributes:
-        run: Whose.
-        cfg: The run's settings.
-        env: What it was trained on: its name, or something to call.
-        group: The agents that it acts for.
-        policy: In torch.
-        everyone: The policies of all groups, in order.
-    """
-
-    run: Run
-    cfg: Config
-    env: str | Callable[..., Any]
-    group: AgentGroup
-    policy: Policy
-    everyone: list[Policy]
+    run: Run  # The run
+    cfg: Config  # Its settings
+    env: str | Callable[..., Any]  # The environment: its name, or a callable that makes it
+    group: AgentGroup  # The agents that the policy acts for
+    policy: Policy  # The policy, in torch
+    everyone: list[Policy]  # The policies of all groups, in order
 
     def net(self) -> Net:
-        """Taken apart; an error if that cannot be done."""
+        """Return the policy as a network; raise if it cannot be taken apart."""
         from fugu.nets.reading import read_policy
 
         return read_policy(self.policy, self.group.observation_layout)
@@ -60,19 +54,19 @@ def load(
     policy_factory: Callable[..., Policy] | None = None,
     trust: bool = False,
 ) -> LoadedPolicy:
-    """A policy, ready to act.
+    """Load a policy that acts.
 
     Args:
         path: A run (its name, how it begins, its folder, latest), a checkpoint's folder, or what
             `fugu export` wrote: FILE.onnx, FILE.wasm, a folder of C.
-        engine: What runs it: torch, compile, native, onnx, jax, wasm or c. By default torch, and
-            for an exported file the engine that it is for.
-        group: Which agents' policy, if a run has several.
+        engine: The inference engine: torch, compile, native, onnx, jax, wasm or c. By default
+            torch, and for an exported file the engine that it is for.
+        group: The agents' group, if a run has several.
         best: Take a run's best checkpoint and not its last.
-        root: Where runs are.
+        root: The folder of runs.
         seed: Of the policy's own generator.
-        env: What the run was trained on, if that was something to call.
-        policy_factory: As of `train`, if it was given there.
+        env: What the run was trained on, if that was a callable.
+        policy_factory: The argument of `train`, if it was given there.
         trust: Trust the run from now on, whoever trained it: its settings may name code to run.
 
     Raises:
@@ -104,7 +98,7 @@ def find(
     policy_factory: Callable[..., Policy] | None = None,
     trust: bool = False,
 ) -> Trained:
-    """A policy of a run or a checkpoint, in torch; see `load`."""
+    """Find a policy of a run or a checkpoint, in torch; see `load`."""
     found = find_all(
         path, best=best, root=root, env=env, policy_factory=policy_factory, trust=trust
     )
@@ -129,7 +123,7 @@ def find_all(
     policy_factory: Callable[..., Policy] | None = None,
     trust: bool = False,
 ) -> list[Trained]:
-    """The policies of a run or a checkpoint, one for each group of agents; see `load`."""
+    """Find the policies of a run or a checkpoint, one for each group of agents; see `load`."""
     from fugu.policies.policy import make_policy
     from fugu.training.evaluate import load_groups
     from fugu.training.inputs import RunInputs
@@ -146,13 +140,33 @@ def find_all(
             )
     inputs = RunInputs(env, policy_factory or make_policy, trust=trust)
     cfg, found = load_groups(run, checkpoint, inputs)
-    everyone = [policy for _, policy in found]
-    made_of = inputs.env_of(cfg.env)
+    everyone, made_of = [policy for _, policy in found], inputs.env_of(cfg.env)
     return [Trained(run, cfg, made_of, group, policy, everyone) for group, policy in found]
 
 
+def observe(trained: Trained, steps: int = 512, copies: int = 8) -> NDArray[Any]:
+    """Return what the policy's agents observe while the run's policies play, to fit int8 weights.
+
+    Returns:
+        Rows `[steps, agents, size]`.
+    """
+    from fugu.training.evaluate import Players
+    from fugu.vector import make
+
+    cfg, found = trained.cfg, []
+    with make(trained.env, copies, backend="serial", **cfg.env_options) as vec:
+        place = [group.name for group in vec.groups].index(trained.group.name)
+        players = Players(trained.everyone, vec, 0, greedy=False)
+        vec.async_reset(0)
+        for _ in range(steps):
+            batch = vec.recv()
+            found.append(batch.groups[place].rows.observations.copy())
+            vec.send(players(batch))
+    return np.stack(found)
+
+
 def _places(path: str | Path | Run, root: str | Path) -> tuple[Run, Path | None]:
-    """The run that is meant, and its checkpoint if that was named."""
+    """Return the run, and its checkpoint if that was named."""
     if isinstance(path, Run):
         return path, None
     folder = Path(path)

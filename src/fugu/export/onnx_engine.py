@@ -1,4 +1,4 @@
-"""Engine onnx: onnxruntime, on one thread of the CPU. It reads files without torch."""
+"""Run ONNX files by onnxruntime, on one thread of the CPU and without torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.export.engine import FACTS, PolicyFacts
-from fugu.export.leaves import named_leaves, split_rows
+from fugu.export.engine import FACTS, PolicyFacts, named_leaves, split_rows
 from fugu.nets.net import Floats, Net
 from fugu.spaces.action_sampler import ActionSampler
 
@@ -21,12 +20,9 @@ except ModuleNotFoundError as error:
 
 
 class OnnxEngine:
-    """Runs a model that `fugu.export.onnx_writer` wrote.
+    """Runs a model that `write_onnx` wrote, given as a file or bytes; `place` is for errors.
 
-    Args:
-        model: Its file, or its bytes.
-        place: What errors call it.
-        threads: Of each call; small batches are quickest with one.
+    Small batches are fastest with one thread.
     """
 
     def __init__(self, model: Path | bytes, place: str, threads: int = 1) -> None:
@@ -59,7 +55,7 @@ class OnnxEngine:
         self._partly.only_execute_path_to_fetches = True
 
     def forward(self, rows: NDArray[Any], state: Floats) -> tuple[Floats, Floats, Floats]:
-        """One pass; see `Engine.forward`."""
+        """Run one pass; see `Engine.forward`."""
         batch = len(rows)
         feeds = split_rows(self._leaves, rows)
         if self.facts.state_size:
@@ -73,7 +69,7 @@ class OnnxEngine:
         return found["params"], found.get("values", nothing), found.get("next_state", nothing)
 
     def _check(self, place: str) -> None:
-        """Raise unless the model takes what the facts speak of."""
+        """Raise unless the model has the inputs that the facts describe."""
         expected = {name: list(leaf.shape) for name, leaf in self._leaves.items()}
         sizes = {"state": self.facts.state_size, "mask": self._choices}
         expected |= {name: [size] for name, size in sizes.items() if size}
@@ -86,7 +82,7 @@ class OnnxEngine:
 
 
 def make_engine(net: Net) -> OnnxEngine:
-    """An engine for a network."""
+    """Make an engine for a network."""
     from fugu.export.onnx_writer import MOST_BYTES, build_onnx
 
     if net.num_weights * 4 > MOST_BYTES:
@@ -98,5 +94,5 @@ def make_engine(net: Net) -> OnnxEngine:
 
 
 def open_engine(path: Path) -> OnnxEngine:
-    """The engine of FILE.onnx."""
+    """Open FILE.onnx."""
     return OnnxEngine(path, str(path))

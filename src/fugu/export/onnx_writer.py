@@ -1,30 +1,37 @@
-"""A network as ONNX: one graph for any batch, with the greedy action beside what it follows from.
+"""Write a network as ONNX: one graph for any batch, with the greedy action as an output.
 
 Inputs are the leaves of an observation (`observation`, or `observation/path` for each), `state` if
-the policy remembers anything, and `mask` if actions have choices. Outputs are `params`, `values`,
+the policy is recurrent, and `mask` if actions have choices. Outputs are `params`, `values`,
 `next_state`, and the most probable action (`action`, or `action/path` for each leaf).
 """
 
 from __future__ import annotations
 
 import math
+import os
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fugu
-from fugu.core.errors import UsageError
-from fugu.export.engine import FACTS, PolicyFacts
-from fugu.export.leaves import leaves_at, named_leaves
-from fugu.export.onnx_actions import add_actions
-from fugu.export.onnx_graph import Graph, save
+from fugu.core.errors import MissingExtraError, UsageError
+from fugu.export.engine import FACTS, PolicyFacts, leaves_at, named_leaves
 from fugu.nets import net as ops
 from fugu.nets.net import Net
+from fugu.spaces.action_rows import Choices, Numbers
+from fugu.spaces.action_sampler import ActionSampler
 
-if TYPE_CHECKING:
+try:
     import onnx
+    from onnx import helper, numpy_helper
+except ModuleNotFoundError as error:
+    raise MissingExtraError("onnx", "export") from error
 
+OPSET, IR_VERSION = 17, 8  # old enough for most programs that read such files today
 VERSION, ENV, GROUP = "fugu.version", "fugu.env", "fugu.group"
 MOST_BYTES = 1_900_000_000  # of weights in the file itself, which can hold no more than 2 GiB
 REDUCERS = {"sum": "ReduceSum", "mean": "ReduceMean", "largest": "ReduceMax"}
@@ -33,28 +40,39 @@ REDUCERS = {"sum": "ReduceSum", "mean": "ReduceMean", "largest": "ReduceMax"}
 def write_onnx(
     net: Net, path: Path, *, env: str = "", group: str = "", most_bytes: int = MOST_BYTES
 ) -> list[Path]:
-    """Write a network as ONNX, checked; the files that were written.
+    """Write a network as ONNX, checked, and return the files that were written.
 
     Args:
         net: The network.
         path: FILE.onnx
-        env: What it was trained on, for the metadata.
-        group: Whose policy it is, likewise.
-        most_bytes: With more bytes of weights, they go into FILE.onnx.weights beside it.
+        env: The environment that it was trained on, for the metadata.
+        group: The group of agents that it acts for, likewise.
+        most_bytes: Weights of more bytes are written to FILE.onnx.weights.
     """
     path = Path(path)
     if path.suffix != ".onnx":
         raise UsageError(f"out: given {str(path)!r}; allowed: FILE.onnx")
-    beside = path.with_name(f"{path.name}.weights")
     external = net.num_weights * 4 > most_bytes
-    save(build_onnx(net, env=env, group=group), path, beside if external else None)
-    return [path, beside] if external else [path]
+    weights = path.with_name(f"{path.name}.weights")
+    model = build_onnx(net, env=env, group=group)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.stem}-", dir=path.parent) as folder:
+        fresh = Path(folder) / path.name
+        if external:
+            options: Any = {"location": weights.name, "size_threshold": 1024}
+            onnx.save(model, fresh, save_as_external_data=True, **options)
+        else:
+            onnx.save(model, fresh)
+        onnx.checker.check_model(str(fresh), full_check=True)
+        if external:
+            os.replace(fresh.with_name(weights.name), weights)
+        os.replace(fresh, path)
+    return [path, weights] if external else [path]
 
 
 def build_onnx(net: Net, *, env: str = "", group: str = "") -> onnx.ModelProto:
-    """A network as a model of ONNX."""
+    """Return a network as a model of ONNX."""
     facts = PolicyFacts.of(net)
-    metadata = {FACTS: facts.to_json(), VERSION: fugu.__version__, ENV: env, GROUP: group}
     writer = Writer(net)
     graph = writer.graph
     params = writer.output(net.params)
@@ -67,15 +85,88 @@ def build_onnx(net: Net, *, env: str = "", group: str = "") -> onnx.ModelProto:
         state = writer.output(net.state)
         says = "What to give as state with the next observation."
         graph.output("next_state", state, np.float32, (net.state_size,), says)
-    add_actions(graph, params, facts)
-    return graph.model("policy", fugu.__version__, metadata)
+    _add_actions(graph, params, facts)
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "policy", graph.inputs, graph.outputs, graph.weights),
+        producer_name="fugu",
+        producer_version=fugu.__version__,
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+    )
+    metadata = {FACTS: facts.to_json(), VERSION: fugu.__version__, ENV: env, GROUP: group}
+    helper.set_model_props(model, metadata)
+    return model
+
+
+class Graph:
+    """Nodes, weights, inputs and outputs; methods return the names of what they add."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
+        self._known: dict[Any, str] = {}
+
+    def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """Add a node with one output."""
+        name = name or f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name, **attributes))
+        return name
+
+    def weight(self, array: NDArray[Any], name: str = "") -> str:
+        """Add constant numbers; small ones are stored once."""
+        array = np.ascontiguousarray(array)
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.nbytes <= 512 else None
+        if not name and key is not None and key in self._known:
+            return self._known[key]
+        name = name or f"weight_{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(array, name))
+        if key is not None:
+            self._known[key] = name
+        return name
+
+    def number(self, number: float, dtype: Any = np.float32) -> str:
+        """Add one number."""
+        return self.weight(np.array(number, dtype))
+
+    def ints(self, *numbers: int) -> str:
+        """Add a list of integers, as for shapes."""
+        return self.weight(np.array(numbers, np.int64))
+
+    def input(self, name: str, dtype: Any, shape: Sequence[int], says: str) -> str:
+        """Add an input `[batch, *shape]`."""
+        self.inputs.append(_info(name, dtype, shape, says))
+        return name
+
+    def output(self, name: str, value: str, dtype: Any, shape: Sequence[int], says: str) -> None:
+        """Add an output `[batch, *shape]`."""
+        self.add("Identity", value, name=name)
+        self.outputs.append(_info(name, dtype, shape, says))
+
+    def cast(self, value: str, dtype: Any) -> str:
+        """Cast numbers to another type."""
+        return self.add("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def reshape(self, value: str, *shape: int) -> str:
+        """Reshape numbers; 0 keeps a side, -1 is inferred."""
+        return self.add("Reshape", value, self.ints(*shape))
+
+    def cut(self, value: str, begin: int, end: int) -> str:
+        """Take columns."""
+        return self.add("Slice", value, self.ints(begin), self.ints(end), self.ints(-1))
+
+
+def _info(name: str, dtype: Any, shape: Sequence[int], says: str) -> onnx.ValueInfoProto:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return helper.make_tensor_value_info(name, kind, ["batch", *shape], says)
 
 
 class Writer:
     """Adds a network's operations to a graph.
 
-    A value is `[batch, width]` if it has one row, else `[batch, rows, width]`. One that does not
-    depend on what is given has a batch of one.
+    A value is `[batch, width]` if it has one row, else `[batch, rows, width]`. A value that does
+    not depend on an input has a batch of one.
     """
 
     def __init__(self, net: Net) -> None:
@@ -101,19 +192,17 @@ class Writer:
             self._values.append(self._add(op, [self._values[j] for j in op.inputs]))
 
     def output(self, value: int) -> str:
-        """A value of one row with the whole batch."""
+        """Return a value of one row with the whole batch."""
         name = self._values[value]
-        return self._spread(name, value) if value in self._fixed else name
+        return self._repeat(name, value) if value in self._fixed else name
 
-    def _spread(self, name: str, value: int) -> str:
-        """A value that does not depend on the batch, for each of it."""
+    def _repeat(self, name: str, value: int) -> str:
+        """Repeat a value that does not depend on an input for the whole batch."""
         graph = self.graph
         batch = graph.add("Shape", graph.inputs[0].name, start=0, end=1)
-        shape = graph.add("Concat", batch, graph.ints(*self._dims(value)), axis=0)
+        dims = _dims(*self._net.shape(value))
+        shape = graph.add("Concat", batch, graph.ints(*dims), axis=0)
         return graph.add("Expand", name, shape)
-
-    def _dims(self, value: int) -> tuple[int, ...]:
-        return _dims(*self._net.shape(value))
 
     def _add(self, op: ops.Operation, inputs: list[str]) -> str:
         graph, dims = self.graph, _dims(op.rows, op.width)
@@ -140,8 +229,8 @@ class Writer:
                 return graph.add("Add" if op.function == "add" else "Mul", *inputs)
             case ops.Blend():
                 start, end, weight = inputs
-                way = graph.add("Mul", weight, graph.add("Sub", end, start))
-                return graph.add("Add", start, way)
+                change = graph.add("Mul", weight, graph.add("Sub", end, start))
+                return graph.add("Add", start, change)
             case ops.Join():
                 return self._join(op, inputs)
             case ops.Cut():
@@ -167,23 +256,19 @@ class Writer:
                 return self._attend(op, *inputs)
         raise NotImplementedError(type(op).__name__)
 
-    # ------------------------------------------------------------------ what is given
-
     def _numbers(self, place: ops.Place, rows: int, width: int) -> str:
-        """Numbers of the observation in the shape of a value, of the type that they have."""
+        """Return numbers of the observation in the shape of a value, of their own type."""
         graph, dims = self.graph, _dims(rows, width)
         names = leaves_at(self._leaves, place, rows * width)
         if len(names) == 1 and self._leaves[names[0]].shape == dims:
             return names[0]
         flat = [graph.reshape(name, 0, -1) for name in names] if len(names) > 1 else names
         whole = graph.add("Concat", *flat, axis=1) if len(names) > 1 else flat[0]
-        return graph.reshape(whole, *((0,) if self._ranked(names) else (-1,)), *dims)
-
-    def _ranked(self, names: list[str]) -> bool:
-        return len(names) > 1 or bool(self._leaves[names[0]].shape)
+        ranked = len(names) > 1 or bool(self._leaves[names[0]].shape)
+        return graph.reshape(whole, 0 if ranked else -1, *dims)
 
     def _indices(self, op: ops.OneHot | ops.Embed) -> str:
-        """Integers of the observation from 0 on, `[batch, (rows,) columns]`."""
+        """Return integers of the observation, counted from 0, `[batch, (rows,) columns]`."""
         graph = self.graph
         numbers = graph.cast(self._numbers(op.place, op.rows, len(op.counts)), np.int64)
         if op.start.any():
@@ -195,10 +280,8 @@ class Writer:
         graph = self.graph
         columns = np.repeat(np.arange(len(op.counts)), op.counts)
         numbers = np.concatenate([np.arange(count) for count in op.counts])
-        spread = graph.add("Gather", self._indices(op), graph.weight(columns), axis=-1)
-        return graph.cast(graph.add("Equal", spread, graph.weight(numbers)), np.float32)
-
-    # ------------------------------------------------------------------ layers
+        column = graph.add("Gather", self._indices(op), graph.weight(columns), axis=-1)
+        return graph.cast(graph.add("Equal", column, graph.weight(numbers)), np.float32)
 
     def _scale(self, op: ops.Scale, x: str) -> str:
         graph = self.graph
@@ -242,7 +325,7 @@ class Writer:
         fixed = self._fixed.intersection(op.inputs)
         if len(fixed) < len(set(op.inputs)):
             pairs = zip(inputs, op.inputs, strict=True)
-            inputs = [self._spread(x, i) if i in fixed else x for x, i in pairs]
+            inputs = [self._repeat(x, i) if i in fixed else x for x, i in pairs]
         return self.graph.add("Concat", *inputs, axis=-1)
 
     def _window(self, op: ops.Convolve | ops.Pool, x: str) -> str:
@@ -280,8 +363,8 @@ class Writer:
         seen = graph.add("Less", old, graph.reshape(count, 0, 1, 1, 1))
         scores = graph.add("Where", seen, scores, graph.number(-np.inf))
         weights = graph.add("Softmax", scores, axis=-1)
-        told = graph.add("Transpose", apart[1], perm=[0, 2, 1, 3])
-        return graph.reshape(graph.add("MatMul", weights, told), 0, op.width)
+        across = graph.add("Transpose", apart[1], perm=[0, 2, 1, 3])
+        return graph.reshape(graph.add("MatMul", weights, across), 0, op.width)
 
 
 def _dims(rows: int, width: int) -> tuple[int, ...]:
@@ -289,5 +372,67 @@ def _dims(rows: int, width: int) -> tuple[int, ...]:
 
 
 def _one(numbers: ops.Floats) -> ops.Floats:
-    """One number if all are alike."""
+    """Return one number if all are equal."""
     return numbers[:1] if (numbers == numbers[0]).all() else numbers
+
+
+def _add_actions(graph: Graph, params: str, facts: PolicyFacts) -> None:
+    """Add an output for each leaf of the greedy action of `ActionSampler`."""
+    sampler = ActionSampler(facts.action, facts.continuous)
+    names = {leaf.path: name for name, leaf in named_leaves(facts.action, "action").items()}
+    logits = _allowed(graph, params, sampler) if sampler.num_choices else ""
+    begin = 0
+    for choices in sampler.writer.choices:
+        found = _choose(graph, logits, choices, begin)
+        begin += sum(choices.counts)
+        says = f"The most probable of {choices.leaf.space}"
+        _output(graph, names[choices.leaf.path], found, choices, says)
+    for numbers in sampler.writer.numbers:
+        first = numbers.columns.start - sampler.num_heads + sampler.num_choices
+        last = numbers.columns.stop - sampler.num_heads + sampler.num_choices
+        found = _bound(graph, graph.cut(params, first, last), numbers)
+        says = f"The mean, within {numbers.leaf.space}"
+        _output(graph, names[numbers.leaf.path], found, numbers, says)
+
+
+def _output(graph: Graph, name: str, value: str, part: Choices | Numbers, says: str) -> None:
+    leaf = part.leaf
+    shaped = graph.reshape(graph.cast(value, leaf.dtype), -1, *leaf.shape)
+    graph.output(name, shaped, leaf.dtype, leaf.shape, says[:500])
+
+
+def _allowed(graph: Graph, params: str, sampler: ActionSampler) -> str:
+    """Return the logits, minus infinity for choices that the mask forbids."""
+    says = "Which choices are allowed, those of all heads side by side."
+    mask = graph.input("mask", np.bool_, (sampler.num_choices,), says)
+    logits = graph.cut(params, 0, sampler.num_choices)
+    return graph.add("Where", mask, logits, graph.number(-np.inf))
+
+
+def _choose(graph: Graph, logits: str, choices: Choices, begin: int) -> str:
+    """Return the best choice of each head, `[batch, heads]`."""
+    counts = choices.counts
+    if len(set(counts)) == 1:
+        apart = graph.cut(logits, begin, begin + sum(counts))
+        apart = graph.reshape(apart, 0, len(counts), counts[0])
+        best = graph.add("ArgMax", apart, axis=-1, keepdims=0)
+    else:
+        found = []
+        for count in counts:
+            part = graph.cut(logits, begin, begin + count)
+            found.append(graph.add("ArgMax", part, axis=-1, keepdims=1))
+            begin += count
+        best = graph.add("Concat", *found, axis=-1)
+    return graph.add("Add", best, graph.weight(choices.start.astype(np.int64)))
+
+
+def _bound(graph: Graph, means: str, numbers: Numbers) -> str:
+    """Scale or squash means and clip them, in double precision as `RowWriter` does."""
+    found = graph.cast(means, np.float64)
+    if numbers.squashed.any():
+        found = graph.add("Where", graph.weight(numbers.squashed), graph.add("Tanh", found), found)
+    if not numbers.plain:
+        found = graph.add("Mul", found, graph.weight(numbers.scale))
+        found = graph.add("Add", found, graph.weight(numbers.shift))
+    found = graph.add("Max", found, graph.weight(numbers.low))
+    return graph.add("Min", found, graph.weight(numbers.high))

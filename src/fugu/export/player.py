@@ -1,4 +1,4 @@
-"""Loaded policies: they act on observations as an environment gives them, one or many at once."""
+"""Loaded policies act on observations of an environment, one or many at once."""
 
 from __future__ import annotations
 
@@ -16,22 +16,16 @@ Random = np.random.Generator
 
 
 class LoadedPolicy:
-    """A policy that acts, whatever engine runs it.
+    """A policy that acts, with any inference engine.
 
-    The same seed gives the same actions with every engine. A state of zeros begins an episode; who
-    plays hands back the state that came with the action before. One thread at a time may call it.
-
-    Args:
-        engine: What runs it.
-        name: Of the engine.
-        seed: Of its own generator, for calls that give none.
+    The same seed gives the same actions with every engine. A state of zeros begins an episode; the
+    caller hands back the state that came with the previous action. One thread at a time may call
+    it.
 
     Attributes:
-        engine: What runs it.
-        name: Of the engine.
         facts: Layouts and sizes.
         sampler: What draws its actions.
-        random: Its own generator.
+        random: Its own generator, for calls that give none.
     """
 
     def __init__(self, engine: Engine, name: str = "", seed: int = 0) -> None:
@@ -47,7 +41,7 @@ class LoadedPolicy:
         return f"LoadedPolicy({self.name!r}, {facts.observation.space} -> {facts.action.space})"
 
     def initial_state(self, batch: int | None = None) -> Floats:
-        """The states at the start of episodes, `[batch, state_size]`; of one, without a batch."""
+        """Return zeros, which begin episodes: `[batch, state_size]`, or `[state_size]`."""
         shape = (self.facts.state_size,) if batch is None else (batch, self.facts.state_size)
         return np.zeros(shape, np.float32)
 
@@ -62,26 +56,25 @@ class LoadedPolicy:
         agent: int = 0,
         reward: float = 0.0,
     ) -> tuple[Any, float, Floats]:
-        """What to do now.
+        """Choose an action for one observation.
 
         Args:
             observation: A value of the observation space.
-            state: What came with the action before; None begins an episode.
-            mask: Which choices are allowed, `[num_choices]`, those of all heads side by side; all,
-                if missing.
-            greedy: Take the most probable choices and the means, or draw.
-            random: Where chance comes from; its own generator if missing.
-            agent: Whose turn it is, for policies that know their agents apart.
-            reward: What came of the action before, for policies that aim at a return.
+            state: The state that came with the previous action; None begins an episode.
+            mask: Allowed choices of all heads side by side, `[num_choices]`; None allows all.
+            greedy: Take the most probable choices and the means, or sample.
+            random: A generator; the policy's own by default.
+            agent: The index of the agent, for policies that tell agents apart.
+            reward: The reward of the previous action, for policies that aim at a return.
 
         Returns:
             action: A value of the action space.
-            value: What the first critic expects; NaN if there are no critics.
+            value: The first critic's value; NaN if there are no critics.
             state: To be handed back with the next observation, `[state_size]`.
 
         Raises:
             PackError: If the observation is no value of its space.
-            UsageError: If it holds a NaN, or anything else does not fit.
+            UsageError: If it holds a NaN, or another argument does not fit.
         """
         rows = self.facts.observation.zeros(1)
         self.facts.observation.pack(observation, rows[0])
@@ -110,38 +103,35 @@ class LoadedPolicy:
         agents: NDArray[np.int64] | None = None,
         rewards: Floats | None = None,
     ) -> tuple[NDArray[Any], Floats, Floats]:
-        """What to do now, for many at once.
+        """Choose actions for many observations at once; see `act`.
 
         Args:
             rows: Observations as their layout packs them, `[batch, size]`.
             state: `[batch, state_size]`; None begins episodes.
-            masks: Which choices are allowed, `[batch, num_choices]`; all, if missing.
-            greedy: Take the most probable choices and the means, or draw.
-            random: Where chance comes from; its own generator if missing.
-            agents: Whose rows they are; 0, 1, 2 and so on, if missing.
-            rewards: What came of their actions before, `[batch]`; nothing, if missing.
+            masks: Allowed choices, `[batch, num_choices]`.
+            greedy: Take the most probable choices and the means, or sample.
+            random: A generator; the policy's own by default.
+            agents: The agents' indices, `[batch]`; 0, 1, 2 and so on by default.
+            rewards: Rewards of their previous actions, `[batch]`.
 
         Returns:
             actions: As their layout packs them, `[batch, size]`.
             values: `[batch, num_critics]`
             state: `[batch, state_size]`
         """
-        seen = self._rows(rows)
-        before, allowed = self._state(state, len(seen)), self._masks(masks, len(seen))
+        fitted = self._rows(rows)
+        before, allowed = self._state(state, len(fitted)), self._masks(masks, len(fitted))
         attentive = self._attentive
         if attentive is not None:
-            who = np.arange(len(seen)) if agents is None else np.asarray(agents)
+            who = np.arange(len(fitted)) if agents is None else np.asarray(agents)
             if rewards is not None:
                 before = attentive.earned(before, np.asarray(rewards, np.float32))
-            seen = attentive.look(seen, who)
-        params, values, after = self.engine.forward(seen, before)
-        chance = self.random if random is None else random
-        samples, _ = self.sampler.sample(params, allowed, chance, greedy=greedy)
+            fitted = attentive.look(fitted, who)
+        params, values, after = self.engine.forward(fitted, before)
+        samples, _ = self.sampler.sample(params, allowed, random or self.random, greedy=greedy)
         if attentive is not None:
             after = attentive.acted(after, samples)
         return self.sampler.to_rows(samples), values, after
-
-    # ------------------------------------------------------------------ what is given
 
     def _rows(self, rows: ArrayLike) -> NDArray[Any]:
         layout = self.facts.observation

@@ -1,4 +1,4 @@
-"""Engines torch and compile: any policy, as it was trained."""
+"""Run any policy by torch, compiled or not."""
 
 from __future__ import annotations
 
@@ -22,18 +22,15 @@ except ModuleNotFoundError as error:
 
 
 class TorchEngine:
-    """Runs a policy by torch, on the CPU.
+    """Runs a policy by torch on the CPU, without copying it.
 
-    Args:
-        policy: Is used as it is, not copied.
-        layout: Of its observations.
-        compiled: Whether torch compiles it, which takes a while at the first call.
+    With `compiled`, torch compiles it at the first call, which takes a while.
     """
 
     def __init__(self, policy: Policy, layout: Layout, *, compiled: bool = False) -> None:
         self._policy = policy.cpu().eval()
         sampler = policy.distribution.sampler
-        # The values of a policy that left its critics behind are none.
+        # A central policy without critics has no values.
         alone = isinstance(policy, CentralPolicy) and not len(policy.critics)
         critics = 0 if alone else policy.num_critics
         self.facts = PolicyFacts(
@@ -45,7 +42,7 @@ class TorchEngine:
 
     @torch.no_grad()
     def forward(self, rows: NDArray[Any], state: Floats) -> tuple[Floats, Floats, Floats]:
-        """One pass; see `Engine.forward`."""
+        """Run one pass; see `Engine.forward`."""
         try:
             found = self._run(_tensor(rows), _tensor(state))
         except Exception as error:
@@ -60,7 +57,7 @@ class TorchEngine:
         return params, values[:, : self.facts.num_critics], after
 
     def look(self, rows: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[Any]:
-        """What agents act on, of the observations that they see."""
+        """Return the rows that the policy reads; see `AttentiveEngine.look`."""
         if type(self._policy).viewer is Policy.viewer:
             return np.ascontiguousarray(self._policy.look(rows, agents))
         empty = Buffers.specs(self._group)
@@ -74,20 +71,20 @@ class TorchEngine:
 
     @torch.no_grad()
     def acted(self, state: Floats, samples: Floats) -> Floats:
-        """The state, now that these samples were drawn."""
+        """Return the state after these samples were drawn."""
         return _array(self._policy.acted(_tensor(state), samples))
 
     @torch.no_grad()
     def earned(self, state: Floats, rewards: Floats) -> Floats:
-        """The state, now that these rewards came."""
+        """Return the state after these rewards were received."""
         return _array(self._policy.earned(_tensor(state), rewards))
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    # torch warns of memory that it could not write to.
+    # torch warns of read-only memory.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def _array(tensor: torch.Tensor) -> Floats:
-    """Its numbers, in memory of their own."""
+    """Return a copy of its numbers."""
     return np.array(tensor.float().numpy())

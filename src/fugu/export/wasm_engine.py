@@ -1,4 +1,4 @@
-"""Engine wasm: a policy as one WebAssembly module, which needs neither torch nor a compiler."""
+"""Run and write policies as WebAssembly modules; running one needs neither torch nor a compiler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.core.files import read_bytes
 from fugu.core.writing import write_whole
-from fugu.export.c_building import build_wasm, check_sizes, sizes
+from fugu.export.c_engine import build_wasm, check_sizes
 from fugu.export.c_writer import CReport, write_c
 from fugu.export.engine import PolicyFacts
 from fugu.nets.net import Floats, Net
@@ -29,15 +29,13 @@ SECTION = b"fugu"
 PAGE = 65536
 HEAD = 20  # bytes that name the arrays of a call
 MOST_MEMORY = 2**31  # bytes of a module
-FUEL = 2 * 10**10  # instructions of one row; a module that needs more is out of its mind
+FUEL = 2 * 10**10  # instructions of one row; a module that needs more is stopped
 
 
 class WasmEngine:
-    """Runs a module that `write_wasm` wrote, which can reach nothing but its own memory.
+    """Runs the bytes of a module that `write_wasm` wrote; it can access only its own memory.
 
-    Args:
-        module: Its bytes.
-        place: Where they come from, for errors.
+    `place` is the source that errors name.
     """
 
     def __init__(self, module: bytes, place: Path) -> None:
@@ -49,20 +47,19 @@ class WasmEngine:
             self._memory, heap, self._rows, size = (exports[name] for name in names)
         except KeyError as error:
             raise _not_ours(place, f"it has no {error}") from error
-        self._sizes = sizes(self.facts)
         self._heap = int(heap.value(self._store))
         check_sizes([self._call(size, i) for i in range(6)], self.facts, place)
 
     def forward(self, rows: NDArray[Any], state: Floats) -> tuple[Floats, Floats, Floats]:
-        """One pass; see `Engine.forward`."""
-        count, (_, state_size, params, critics, *_) = len(rows), self._sizes
+        """Run one pass; see `Engine.forward`."""
+        count, (_, state_size, params, critics, *_) = len(rows), self.facts.sizes
         given = _bytes(np.ascontiguousarray(rows)), _bytes(np.ascontiguousarray(state, np.float32))
         lengths = [HEAD, *(each.size for each in given), 4 * count * params, 4 * count * critics]
         places = list(_places(self._heap, lengths))
-        head, seen, states, outputs, values, end = places
+        head, observations, states, outputs, values, end = places
         memory = self._reach(end)
         memory[head : head + HEAD] = _bytes(np.array([*places[1:5], count], "<i4"))
-        for begin, each in zip((seen, states), given, strict=True):
+        for begin, each in zip((observations, states), given, strict=True):
             memory[begin : begin + each.size] = each
         self._store.set_fuel(FUEL * count)
         self._call(self._rows, head)
@@ -74,7 +71,7 @@ class WasmEngine:
         return found(outputs, params), found(values, critics), found(states, state_size)
 
     def _reach(self, end: int) -> NDArray[np.uint8]:
-        """The module's memory, as large as is needed."""
+        """Return the module's memory, grown to the size that is needed."""
         missing = end - self._memory.data_len(self._store)
         if missing > 0:
             try:
@@ -97,7 +94,7 @@ class WasmEngine:
 
 
 def make_engine(net: Net) -> WasmEngine:
-    """An engine for a network."""
+    """Write and open a module of a network."""
     with tempfile.TemporaryDirectory() as folder:
         module = Path(folder) / "policy.wasm"
         write_wasm(net, module)
@@ -105,7 +102,7 @@ def make_engine(net: Net) -> WasmEngine:
 
 
 def open_engine(path: Path) -> WasmEngine:
-    """An engine for a file that `write_wasm` wrote."""
+    """Open a file that `write_wasm` wrote."""
     try:
         module = read_bytes(path)
     except OSError as error:
@@ -118,14 +115,7 @@ def write_wasm(
 ) -> CReport:
     """Write a policy as a WebAssembly module that imports nothing, with its facts inside.
 
-    Args:
-        net: The policy.
-        path: The file, `policy.wasm`.
-        int8: As `write_c` has it.
-        observations: As `write_c` has them.
-
-    Returns:
-        What `write_c` reports of the C that was compiled.
+    Arguments and the result are those of `write_c`, but for `path`, which is FILE.wasm.
     """
     place = Path(path)
     with tempfile.TemporaryDirectory() as folder:
@@ -139,11 +129,8 @@ def write_wasm(
     return report
 
 
-# ---------------------------------------------------------------------- the file
-
-
 def read_facts(module: bytes, place: Path) -> bytes:
-    """What the section `fugu` of a module holds."""
+    """Return the contents of the section `fugu` of a module."""
     if module[: len(MAGIC)] != MAGIC:
         raise _not_ours(place, "it is no WebAssembly")
     try:
@@ -157,7 +144,7 @@ def read_facts(module: bytes, place: Path) -> bytes:
 
 
 def _sections(module: bytes) -> Iterator[tuple[int, int, int]]:
-    """The kind of each section, where its contents begin, and where they end."""
+    """Yield the kind of each section, and where its contents begin and end."""
     at = len(MAGIC)
     while at < len(module):
         size, begin = _number(module, at + 1)
@@ -168,7 +155,7 @@ def _sections(module: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _number(module: bytes, at: int) -> tuple[int, int]:
-    """A number of the file's own kind (LEB128), and where it ends."""
+    """Return a LEB128 number, and where it ends."""
     value = shift = 0
     while True:
         byte = module[at]
@@ -193,11 +180,8 @@ def _section(facts: bytes) -> bytes:
     return b"\0" + _leb(len(body)) + body
 
 
-# ---------------------------------------------------------------------- running it
-
-
 def _start(module: bytes, place: Path) -> tuple[wasmtime.Store, dict[str, Any]]:
-    """A module brought to life, and what it exports."""
+    """Instantiate a module, and return what it exports."""
     config = wasmtime.Config()
     config.consume_fuel = True
     store = wasmtime.Store(wasmtime.Engine(config))
@@ -217,7 +201,7 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _places(begin: int, lengths: list[int]) -> Iterator[int]:
-    """Where arrays of these lengths begin, aligned, and where the last one ends."""
+    """Yield where arrays of these lengths begin, aligned, and where the last one ends."""
     for length in lengths:
         begin = -(-begin // 16) * 16
         yield begin

@@ -15,9 +15,8 @@ from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
 from fugu.export.engines import make_engine
 from fugu.export.player import LoadedPolicy
-from fugu.hub.contents import MAX_BYTES
 from fugu.hub.pull import fetch
-from fugu.hub.repositories import open_repository
+from fugu.hub.repositories import MAX_BYTES, open_repository
 from fugu.policies.policy import Policy, make_policy
 from fugu.store.run import Run
 from fugu.training.evaluate import (

@@ -11,20 +11,21 @@ from pathlib import Path
 
 from fugu.core.errors import UsageError
 from fugu.envs.untrusted import CALLED, UntrustedError, check_env
-from fugu.hub.contents import (
+from fugu.hub.repositories import (
     CHECKSUMS,
     CONFIG,
     MAX_BYTES,
     RUN,
     UNVERIFIED,
     RefusedError,
+    Repository,
     check_config,
     check_names,
     check_sizes,
     load_checksums,
     load_object,
+    open_repository,
 )
-from fugu.hub.repositories import Repository, open_repository
 from fugu.store import values
 from fugu.store.checkpoint import ENDING, STATES, CheckpointError, verify_checkpoint
 from fugu.store.run import Run

@@ -26,7 +26,7 @@ from huggingface_hub.utils import _http
 
 import fugu
 from fugu.core.errors import FuguError, UsageError
-from fugu.hub.contents import UNVERIFIED, RefusedError
+from fugu.hub.repositories import UNVERIFIED, RefusedError
 
 T = TypeVar("T")
 log = logging.getLogger("fugu.hub")

@@ -15,7 +15,7 @@ from rich.text import Text
 from fugu.core.errors import UsageError
 from fugu.league.ledger import Ledger, LedgerError
 from fugu.league.ratings import Rating, Tally, elo_ratings, has_open_skill, open_skill_ratings
-from fugu.track.picture import COLOURS, check_picture
+from fugu.track.curves import COLOURS, check_picture
 
 WIDTH = 32  # of intervals in a terminal
 MOST = 4096  # players that are rated together: it takes their square of memory

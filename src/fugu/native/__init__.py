@@ -1,7 +1,6 @@
-"""Typed front of the extension module `fugu._native`, each part beside a slow NumPy reference.
+"""Typed front of the extension module `fugu._native`, each part with a slow NumPy reference.
 
-`available` says whether the extension is there and `reason` why it is not; without it everything
-works, more slowly.
+Without the extension everything works, more slowly: `available` is False, and `reason` says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of the arrays that kernels are given: what is wrong is told before anything is read."""
+"""Checks of the arrays that kernels take, with errors that say what is wrong."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 def describe(value: Any) -> str:
-    """What `value` is, in a few words."""
+    """Describe `value` in a few words."""
     if isinstance(value, np.ndarray):
         return f"a {value.dtype} array of shape {value.shape}"
     return f"{type(value).__name__}"
 
 
 def refuse(name: str, given: str, allowed: str, advice: str = "") -> UsageError:
-    """The error for an argument that will not do.
+    """Return the error for a wrong argument.
 
     >>> print(refuse("gamma", "2.0", "0 to 1"))
     gamma: given 2.0; allowed: 0 to 1.
@@ -30,7 +30,7 @@ def refuse(name: str, given: str, allowed: str, advice: str = "") -> UsageError:
 
 
 def take(name: str, value: Any, dtype: DTypeLike, shape: Shape, what: str = "") -> NDArray[Any]:
-    """`value`, if it is an array of this dtype and shape; `what` says what the axes are."""
+    """Return `value`, an array of this dtype and shape; `what` names the axes in errors."""
     wanted = np.dtype(dtype)
     if isinstance(value, np.ndarray) and value.dtype == wanted and value.shape == shape:
         return tidy(value)
@@ -41,7 +41,7 @@ def take(name: str, value: Any, dtype: DTypeLike, shape: Shape, what: str = "") 
 
 
 def take_flags(name: str, value: Any, shape: Shape, what: str = "") -> NDArray[np.uint8]:
-    """`value` as bytes, if it is an array of bool or uint8 with this shape; not zero is true."""
+    """Return `value`, an array of bool or uint8 with this shape, as bytes; nonzero is true."""
     if isinstance(value, np.ndarray) and value.dtype == np.bool_:
         value = value.view(np.uint8)
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.shape == shape:
@@ -53,7 +53,7 @@ def take_flags(name: str, value: Any, shape: Shape, what: str = "") -> NDArray[n
 def take_out(
     name: str, value: Any, dtype: DTypeLike, shape: Shape, *, contiguous: bool = True
 ) -> NDArray[Any]:
-    """An array to write into, a new one if `value` is None."""
+    """Return an array to write into, a new one if `value` is None."""
     if value is None:
         return np.empty(shape, dtype)
     array = take(name, value, dtype, shape)
@@ -66,7 +66,7 @@ def take_out(
 
 
 def apart(name: str, array: NDArray[Any], /, **inputs: NDArray[Any] | None) -> None:
-    """Raise if `array` may share memory with an input, which would be overwritten as it is read."""
+    """Raise if `array` may share memory with an input, which would be overwritten early."""
     for other, source in inputs.items():
         if source is not None and np.may_share_memory(array, source):
             advice = "Give it memory of its own."
@@ -74,7 +74,7 @@ def apart(name: str, array: NDArray[Any], /, **inputs: NDArray[Any] | None) -> N
 
 
 def tidy(array: NDArray[Any]) -> NDArray[Any]:
-    """`array`, or a copy if its items do not stand at multiples of their size."""
+    """Return `array`, or a copy if its items are not aligned."""
     size = array.itemsize
     if array.flags.aligned and all(stride % size == 0 for stride in array.strides):
         return array
@@ -82,7 +82,7 @@ def tidy(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def count_threads(threads: int) -> int:
-    """The number of threads to use: all usable cores if 0."""
+    """Return the number of threads to use: all usable cores if 0."""
     if threads < 0:
         raise refuse("threads", f"{threads}", "0 for all cores, or how many")
     return threads or usable_cores()

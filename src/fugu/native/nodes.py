@@ -1,8 +1,7 @@
-"""The nodes that a compiled space is made of.
+"""The nodes of a compiled space, which hold the byte offsets of data in a flat row.
 
-A node knows where its data stands in a flat row. Inside a sequence every leaf is repeated, one
-slot an item (structure of arrays): slot `i` of a leaf stands `i` items behind its offset, and
-sequences inside sequences multiply. Offsets are in bytes.
+Inside a sequence every leaf is repeated, one slot per item (structure of arrays): slot `i` of a
+leaf is `i` items after its offset, and sequences inside sequences multiply.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class OneOfNode:
 
 @dataclass(frozen=True, eq=False)
 class ConvertedNode:
-    """A kind of value that is first converted to another, and restored from it."""
+    """A value that is converted to another before packing, and restored from it."""
 
     path: str
     convert: Callable[[Any, str], Any]
@@ -117,7 +116,7 @@ Node: TypeAlias = (
 
 
 def join(path: str, key: Hashable) -> str:
-    """The path of `key` below `path`; slashes and tildes in keys are escaped as in JSON pointers.
+    """Return the path of `key` below `path`, escaped as in JSON pointers.
 
     >>> join("", "a"), join("a", 0), join("a", "b/c")
     ('a', 'a/0', 'a/b~1c')

@@ -1,7 +1,12 @@
-"""Priorities of segments: which rows to learn from, and how much each of them weighs."""
+"""Priorities of segments: which rows to learn from, and how much each of them weighs.
+
+Each kernel has a slow reference here, equal to the bit. Powers and logarithms are those of `math`,
+which are the system's, as in C++; those of NumPy may differ in the last bits.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +15,6 @@ from numpy.typing import NDArray
 from fugu import native
 from fugu.core.errors import UsageError
 from fugu.native.arrays import apart, describe, refuse, take, take_flags, take_out
-from fugu.native.priorities_reference import probabilities_reference, segments_reference
 
 if native.available:
     from fugu import _native
@@ -18,7 +22,7 @@ if native.available:
 Flags = NDArray[np.bool_] | NDArray[np.uint8]
 Correction = Literal["inclusion", "draw"]
 EPSILON = 1e-6
-"""What every weight has at least, so that no row is out of reach."""
+"""Minimum weight, so that every row may be drawn."""
 
 
 def segment_probabilities(
@@ -30,18 +34,18 @@ def segment_probabilities(
     out: NDArray[np.float64] | None = None,
     use_native: bool = True,
 ) -> NDArray[np.float64]:
-    """The probability of each row: (w + 1e-6) over the sum of the same, w = (sum_t |A|)^alpha.
+    """Return each row's probability: (w + 1e-6) over the sum of the same, w = (sum_t |A|)^alpha.
 
     Args:
-        advantages: Of all steps. [horizon, rows]
-        alpha: 0: all rows alike; 1: in proportion to their advantages.
+        advantages: Advantages of all steps. [horizon, rows]
+        alpha: 0: all rows equal; 1: in proportion to their advantages.
         valid: 0 where a step was broken; it does not count.
         live: 0 where no agent acted; it does not count.
         out: Where to write. [rows]
         use_native: False: the slow reference. Both give the same bits.
 
     Raises:
-        UsageError: If a shape or dtype will not do, or a row's advantages are not finite.
+        UsageError: If a shape or dtype is wrong, or a row's advantages are not finite.
 
     >>> segment_probabilities(np.array([[1.0, -3.0]], np.float32), 1.0).round(6).tolist()
     [0.25, 0.75]
@@ -53,9 +57,9 @@ def segment_probabilities(
         raise refuse("advantages", describe(advantages), "at least one row")
     if not 0.0 <= alpha < np.inf:
         raise refuse("alpha", f"{alpha}", "0 or more")
-    advantages = _side_by_side(take("advantages", advantages, np.float32, shape))
-    valid = None if valid is None else _side_by_side(take_flags("valid", valid, shape))
-    live = None if live is None else _side_by_side(take_flags("live", live, shape))
+    advantages = _contiguous_rows(take("advantages", advantages, np.float32, shape))
+    valid = None if valid is None else _contiguous_rows(take_flags("valid", valid, shape))
+    live = None if live is None else _contiguous_rows(take_flags("live", live, shape))
     result = take_out("out", out, np.float64, (shape[1],))
     apart("out", result, advantages=advantages, valid=valid, live=live)
     compute = probabilities_reference
@@ -85,19 +89,20 @@ def sample_segments(
     among the rows that are left.
 
     Args:
-        probabilities: Of all rows, above 0. [rows]
+        probabilities: Probabilities of all rows, above 0. [rows]
         uniforms: A random number from [0, 1) for every row. [rows]
-        count: How many rows to draw.
+        count: Number of rows to draw.
         beta: How far weights correct for preference: 0 corrects nothing, 1 everything.
-        correction: What weights correct for. `inclusion`: the probability pi of being among the
-            rows drawn, given the lowest key that was not (Cohen and Kaplan 2007); weights are
-            (rows / count * pi)^-beta, and a weighted mean with beta 1 is unbiased. `draw`: the
-            probability of a single draw; weights are (rows * probability)^-beta, as in PufferLib.
+        correction: The probability that weights correct for. `inclusion`: the probability pi of
+            being among the drawn rows, given the lowest key that was not drawn (Cohen and Kaplan
+            2007); weights are (rows / count * pi)^-beta, and a weighted mean with beta 1 is
+            unbiased. `draw`: that of a single draw; weights are (rows * probability)^-beta, as in
+            PufferLib.
         out: Where to write the rows and the weights. [count]
         use_native: False: the slow reference. Both give the same bits.
 
     Raises:
-        UsageError: If a shape, a dtype or a number will not do.
+        UsageError: If a shape, a dtype or a number is wrong.
 
     >>> p, uniforms = np.array([0.2, 0.8]), np.array([0.5, 0.5])
     >>> rows, weights = sample_segments(p, uniforms, 1, beta=1.0, correction="draw")
@@ -132,6 +137,61 @@ def sample_segments(
     return rows, weights
 
 
-def _side_by_side(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, or a copy in which the rows of one time stand side by side."""
+def _contiguous_rows(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, or a copy in which the rows of one time are contiguous."""
     return array if array.strides[1] == array.itemsize else np.ascontiguousarray(array)
+
+
+def probabilities_reference(
+    advantages: NDArray[np.float32],
+    valid: Flags | None,
+    live: Flags | None,
+    alpha: float,
+    epsilon: float,
+    out: NDArray[np.float64],
+    /,
+) -> int:
+    """Write the rows' probabilities; return the first row that is not finite, else their number."""
+    horizon, rows = map(int, advantages.shape)
+    total = 0.0
+    for row in range(rows):
+        magnitude = 0.0
+        for t in range(horizon):
+            counts = (valid is None or valid[t, row]) and (live is None or live[t, row])
+            if counts:
+                magnitude += abs(float(advantages[t, row]))
+        if not math.isfinite(magnitude):
+            return row
+        out[row] = math.pow(magnitude, alpha) + epsilon
+        total += float(out[row])
+    for row in range(rows):
+        out[row] = float(out[row]) / total
+    return rows
+
+
+def segments_reference(
+    probabilities: NDArray[np.float64],
+    uniforms: NDArray[np.float64],
+    beta: float,
+    inclusion: bool,
+    out: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    /,
+) -> None:
+    """Write the rows of the lowest keys -log(1 - u) / P, and their weights.
+
+    Weights are (N / k * pi)^-beta with pi = 1 - exp(-P * threshold), the threshold being the lowest
+    key that was not drawn, or (N P)^-beta if `inclusion` is false.
+    """
+    rows, count = len(probabilities), len(out)
+    keys = sorted(
+        (-math.log1p(-float(u)) / float(p), row)
+        for row, (u, p) in enumerate(zip(uniforms, probabilities, strict=True))
+    )
+    threshold = max(keys[count][0], 1e-12) if count < rows else math.inf
+    for i, (_, row) in enumerate(keys[:count]):
+        share = rows * float(probabilities[row])
+        if inclusion:
+            share = rows / count * -math.expm1(-float(probabilities[row]) * threshold)
+        out[i] = row
+        weights[i] = math.pow(share, -beta)

@@ -1,4 +1,4 @@
-"""A network run by the native core: one call a batch, without torch."""
+"""Run networks by the native core: one call per batch, without torch."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Core: TypeAlias = "_native.NetRunner | _native.NetLearner"
 
 
 def targets() -> dict[str, int]:
-    """Kinds of processor that networks can run for here, the best last; none without the core.
+    """Return the supported kinds of processor and their vector widths, the best last.
 
-    With each come the numbers that it computes at once.
+    Without the core there are none.
     """
     return dict(_native.net_targets()) if native.available else {}
 
 
 def work_of(net: Net) -> int:
-    """Multiplications for one observation, of layers alone."""
+    """Return the multiplications of layers for one observation."""
     found = 0
     for op in net.operations:
         match op:
@@ -41,32 +41,34 @@ def work_of(net: Net) -> int:
     return found
 
 
+def check_target(target: str | None) -> str:
+    """Return a kind of processor, by default the best one; raise if it is not supported."""
+    known = list(targets())
+    if not known:
+        raise UsageError(f"native networks: the core is not built ({native.reason}).")
+    if target is not None and target not in known:
+        raise refuse("target", repr(target), f"{', '.join(known)} on this processor")
+    return known[-1] if target is None else target
+
+
 class NativeNet:
-    """Runs a network; rows do not see each other, and each gets the same bits in any batch.
+    """Runs a network; the outputs of a row are the same bits in any batch.
 
-    Threads may share it: one call runs at a time, without the GIL. Update it while none does.
-
-    Attributes:
-        net: What it runs; its weights are copied.
-        target: The kind of processor that it runs for.
+    Weights are copied. Threads may share it: one call runs at a time, without the GIL. Update it
+    while none runs.
     """
 
     def __init__(self, net: Net, target: str | None = None) -> None:
-        known = list(targets())
-        if not known:
-            raise UsageError(f"native networks: the core is not built ({native.reason}).")
-        self.target = known[-1] if target is None else target
-        if self.target not in known:
-            raise refuse("target", repr(target), f"{', '.join(known)} on this processor")
+        self.target = check_target(target)
         layout, kind = net.observation, code_of(net.observation.dtype)
         self._runner = _native.NetRunner(kind, layout.size, net.state_size, self.target)
         self._forward = self._runner.forward
         self.update(net)
 
     def update(self, net: Net) -> None:
-        """Take over the weights of a network of the same operations."""
+        """Take the weights of a network of the same operations."""
         try:
-            Teller(net, self._runner).tell()
+            NetworkBuilder(net, self._runner).build()
         except ValueError as error:
             raise UsageError(
                 f"update: given a network of other operations ({error}); allowed: those it was "
@@ -75,12 +77,12 @@ class NativeNet:
         self.net = net
 
     def forward(self, rows: NDArray[Any], state: Floats, out: Outputs | None = None) -> Outputs:
-        """Params, values and the new states of a batch.
+        """Return params, values and the new states of a batch.
 
         Args:
             rows: Observations as the layout packs them, `[batch, size]`.
             state: `[batch, state_size]`
-            out: Where to write the three; nothing is allocated then. Its state may be `state`.
+            out: Where to write the three results; its state may be `state`.
 
         Returns:
             `out`, or new arrays; without critics or memory, some have no columns.
@@ -108,42 +110,38 @@ class NativeNet:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """A value as the core has it.
+class _Value:
+    """A value of the native network.
 
     Attributes:
-        number: Its number there.
-        image: Channels, height and width, if it is an image whose channels stand last.
-        divisor: What its numbers must still be divided by.
+        image: Channels, height and width of an image that is stored channels-last.
     """
 
-    number: int
+    number: int  # Its number there
     image: tuple[int, int, int] | None = None
-    divisor: float = 1.0
+    divisor: float = 1.0  # What its numbers must still be divided by
 
 
-class Teller:
-    """Tells the core a network.
+class NetworkBuilder:
+    """Builds a native network of a `Net`.
 
-    Images keep their channels last from one convolution to the next, and one divisor of all numbers
-    becomes part of the weights that follow, unless those are learned: what comes next is told of
-    it, or made to fit.
+    Images stay channels-last from one convolution to the next. A divisor of all numbers becomes
+    part of the weights that follow, unless those are learned.
     """
 
     def __init__(self, net: Net, runner: Core, learns: bool = False) -> None:
-        self._learns = learns
-        self._net, self._runner = net, runner
-        self._told: list[_Told] = []
+        self._net, self._runner, self._learns = net, runner, learns
+        self._values: list[_Value] = []
 
-    def tell(self) -> None:
-        """All operations, and what comes of them."""
+    def build(self) -> None:
+        """Add all operations and outputs."""
         self._runner.begin()
         for operation in self._net.operations:
-            self._told.append(self._tell(operation))
-        given = self._net.params, self._net.values, self._net.state
-        self._runner.end([-1 if value is None else self._plain(value) for value in given])
+            self._values.append(self._add(operation))
+        outputs = self._net.params, self._net.values, self._net.state
+        self._runner.end([-1 if value is None else self._plain(value) for value in outputs])
 
-    def _tell(self, op: ops.Operation) -> _Told:
+    def _add(self, op: ops.Operation) -> _Value:
         match op:
             case ops.Linear():
                 return self._linear(op)
@@ -155,17 +153,17 @@ class Teller:
                 return self._scale(op)
             case ops.Permute(shape=(_, _, _), order=(2, 0, 1)):
                 height, width, channels = op.shape
-                return _Told(self._plain(op.inputs[0]), (channels, height, width))
+                return _Value(self._plain(op.inputs[0]), (channels, height, width))
             case ops.Apply():
-                (only,) = self._alike(op)
-                return _Told(self._runner.apply(only.number, op.function), only.image)
+                (only,) = self._matched(op)
+                return _Value(self._runner.apply(only.number, op.function), only.image)
             case ops.Combine():
-                one, other = self._alike(op)
+                one, other = self._matched(op)
                 number = self._runner.combine(one.number, other.number, op.function)
-                return _Told(number, one.image)
-        return _Told(self._tell_plain(op, [self._plain(i) for i in op.inputs]))
+                return _Value(number, one.image)
+        return _Value(self._add_plain(op, [self._plain(i) for i in op.inputs]))
 
-    def _tell_plain(self, op: ops.Operation, inputs: list[int]) -> int:
+    def _add_plain(self, op: ops.Operation, inputs: list[int]) -> int:
         runner = self._runner
         match op:
             case ops.Read():
@@ -203,72 +201,70 @@ class Teller:
                 return runner.recur(inputs[0], op.cell, op.begin, op.weight, op.bias)
         raise NotImplementedError(type(op).__name__)
 
-    # ------------------------------------------------------------------ what looks at images
-
-    def _linear(self, op: ops.Linear) -> _Told:
-        given = self._told[op.inputs[0]]
+    def _linear(self, op: ops.Linear) -> _Value:
+        given = self._values[op.inputs[0]]
         weight = op.weight
         if given.image is not None:
             order = weight.reshape(-1, *given.image).transpose(0, 2, 3, 1)
             weight = order.reshape(weight.shape)
-        return _Told(self._runner.linear(given.number, _divided(weight, given), op.bias))
+        return _Value(self._runner.linear(given.number, _divided(weight, given), op.bias))
 
-    def _convolve(self, op: ops.Convolve) -> _Told:
-        given = self._told[op.inputs[0]]
+    def _convolve(self, op: ops.Convolve) -> _Value:
+        given = self._values[op.inputs[0]]
         last = given.image is not None
         weight = op.weight.transpose(0, 2, 3, 1) if last else op.weight
         weight = _divided(weight.reshape(len(weight), -1), given)
         sides = op.image, op.out, op.weight.shape[-1], op.stride, op.padding
-        return _Told(self._runner.convolve(given.number, *sides, last, weight, op.bias), op.out)
+        return _Value(self._runner.convolve(given.number, *sides, last, weight, op.bias), op.out)
 
-    def _pool(self, op: ops.Pool) -> _Told:
+    def _pool(self, op: ops.Pool) -> _Value:
         given = self._settled(op.inputs[0])
         number = given.number
         if given.image is None:
             number = self._runner.permute(number, list(op.image), [1, 2, 0])
         sides = op.image, op.out, op.kernel, op.stride, op.padding
-        return _Told(self._runner.pool(number, *sides), op.out)
+        return _Value(self._runner.pool(number, *sides), op.out)
 
-    def _scale(self, op: ops.Scale) -> _Told:
+    def _scale(self, op: ops.Scale) -> _Value:
         given = self._settled(op.inputs[0])
         shift, divisor = op.shift, op.divisor
-        alike = not shift.any() and np.isposinf(op.most) and (divisor == divisor[:1]).all()
-        if alike and not self._learns:
-            return _Told(given.number, given.image, float(divisor[0]))
+        uniform = not shift.any() and np.isposinf(op.most) and (divisor == divisor[:1]).all()
+        if uniform and not self._learns:
+            return _Value(given.number, given.image, float(divisor[0]))
         if given.image is not None:
             shift, divisor = (_channels_last(part, given.image) for part in (shift, divisor))
-        return _Told(self._runner.scale(given.number, shift, divisor, op.most), given.image)
+        return _Value(self._runner.scale(given.number, shift, divisor, op.most), given.image)
 
-    def _alike(self, op: ops.Operation) -> list[_Told]:
-        """The inputs in one order: that of images, if all are such."""
+    def _matched(self, op: ops.Operation) -> list[_Value]:
+        """Return the inputs in one order: that of images, if all are images."""
         given = [self._settled(value) for value in op.inputs]
-        if len({told.image for told in given}) == 1:
+        if len({value.image for value in given}) == 1:
             return given
-        return [_Told(self._plain(value)) for value in op.inputs]
+        return [_Value(self._plain(value)) for value in op.inputs]
 
-    def _settled(self, value: int) -> _Told:
-        """A value that is divided by nothing more."""
-        told = self._told[value]
-        if told.divisor != 1.0:
+    def _settled(self, value: int) -> _Value:
+        """Return a value whose divisor was applied."""
+        found = self._values[value]
+        if found.divisor != 1.0:
             width = self._net.shape(value)[1]
-            parts = np.zeros(width, np.float32), np.full(width, told.divisor, np.float32)
-            told = _Told(self._runner.scale(told.number, *parts, np.inf), told.image)
-            self._told[value] = told
-        return told
+            parts = np.zeros(width, np.float32), np.full(width, found.divisor, np.float32)
+            found = _Value(self._runner.scale(found.number, *parts, np.inf), found.image)
+            self._values[value] = found
+        return found
 
     def _plain(self, value: int) -> int:
-        """A value just as the net means it."""
-        told = self._settled(value)
-        if told.image is not None:
-            channels, height, width = told.image
+        """Return the number of a value in the order of the net."""
+        found = self._settled(value)
+        if found.image is not None:
+            channels, height, width = found.image
             shape = [height, width, channels]
-            told = _Told(self._runner.permute(told.number, shape, [2, 0, 1]))
-            self._told[value] = told
-        return told.number
+            found = _Value(self._runner.permute(found.number, shape, [2, 0, 1]))
+            self._values[value] = found
+        return found.number
 
 
 def code_of(dtype: np.dtype[Any]) -> str:
-    """A number type as the core calls it."""
+    """Return the core's name of a dtype."""
     return f"{dtype.kind}{dtype.itemsize}"
 
 
@@ -276,8 +272,8 @@ def _place(place: ops.Place) -> tuple[int, str]:
     return place.offset, code_of(place.dtype)
 
 
-def _divided(weight: Floats, given: _Told) -> Floats:
-    if given.divisor == 1.0:  # learned ones must stay where they are
+def _divided(weight: Floats, given: _Value) -> Floats:
+    if given.divisor == 1.0:  # learned weights must stay in place
         return np.ascontiguousarray(weight, np.float32)
     return np.ascontiguousarray(weight / np.float32(given.divisor), np.float32)
 

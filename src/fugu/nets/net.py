@@ -1,9 +1,9 @@
-"""A network as a list of operations on small tables of float32 numbers, one list an observation.
+"""A network as a list of operations on small tables of float32 numbers, for one observation.
 
-Every engine (NumPy, the native one, ONNX, JAX, written C) knows these operations and nothing else,
-so that a policy is taken apart once, in `fugu.nets.reading`. A value is a table `[rows, width]`:
-one row for most, one for each item where an observation holds several. Operations name the values
-that they take by their place in the list; all weights are float32, row by row.
+Every engine (NumPy, native, ONNX, JAX, written C) runs these operations, which `fugu.nets.reading`
+makes of a policy. A value is a table `[rows, width]`: one row for most, several where an
+observation holds several items. Operations refer to their inputs by index in the list; all weights
+are float32, row-major.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ Function = Literal["relu", "gelu", "silu", "tanh", "sigmoid", "symlog", "mingru"
 
 @dataclass(frozen=True)
 class Operation:
-    """What all have.
-
-    Attributes:
-        rows: Of the value that it gives.
-        width: Numbers of each row.
-        inputs: The values that it takes.
-    """
+    """The base class: rows and width of the value, and the indices of its inputs."""
 
     rows: int
     width: int
@@ -39,7 +33,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Place:
-    """Numbers in the row of an observation, side by side from a byte on."""
+    """Contiguous numbers in the row of an observation, from byte `offset` on."""
 
     offset: int
     dtype: np.dtype[Any]
@@ -47,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Read(Operation):
-    """Numbers of the observation, as they are."""
+    """Numbers of the observation."""
 
     place: Place
 
@@ -56,7 +50,7 @@ class Read(Operation):
 class OneHot(Operation):
     """Integers of the observation, each one-hot: `counts[i]` numbers for column i.
 
-    An integer counts from `start[i]`; one that is out of bounds is taken for the nearest.
+    An integer counts from `start[i]`; out of bounds it counts as the nearest.
     """
 
     place: Place
@@ -77,21 +71,21 @@ class Embed(Operation):
 
 @dataclass(frozen=True)
 class State(Operation):
-    """Numbers of the state before, from `begin` on."""
+    """Numbers of the previous state, from `begin` on."""
 
     begin: int
 
 
 @dataclass(frozen=True)
 class Constant(Operation):
-    """Always the same, `[rows, width]`."""
+    """Constant numbers, `[rows, width]`."""
 
     numbers: Floats
 
 
 @dataclass(frozen=True)
 class Scale(Operation):
-    """`(x - shift) / divisor` column by column, cut off at `most` either way."""
+    """`(x - shift) / divisor` column by column, clipped to -most and most."""
 
     shift: Floats
     divisor: Floats
@@ -111,7 +105,7 @@ class Apply(Operation):
     """A function of each number.
 
     gelu is the exact one; silu is `x sigmoid(x)`; symlog is `sign(x) log(1 + |x|)`; mingru is
-    `x + 1/2` from 0 on and `sigmoid(x)` below; finite puts 0 in place of what is no finite number.
+    `x + 1/2` from 0 on and `sigmoid(x)` below; finite replaces NaN and infinities by 0.
     """
 
     function: Function
@@ -143,12 +137,12 @@ class Cut(Operation):
 
 @dataclass(frozen=True)
 class Reshape(Operation):
-    """The same numbers in the same order, in another shape."""
+    """The same numbers in another shape."""
 
 
 @dataclass(frozen=True)
 class Permute(Operation):
-    """The numbers of each row as an array of this shape, its axes put in this order."""
+    """Each row as an array of this shape, its axes permuted."""
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
@@ -156,17 +150,11 @@ class Permute(Operation):
 
 @dataclass(frozen=True)
 class Convolve(Operation):
-    """A convolution of images `[channels, height, width]`, padded with zeros.
+    """A convolution of images `[channels, height, width]`, padded with zeros."""
 
-    Attributes:
-        image: Channels, height and width of what it takes.
-        out: The same of what it gives.
-        weight: `[out channels, channels, kernel, kernel]`
-    """
-
-    image: tuple[int, int, int]
-    out: tuple[int, int, int]
-    weight: Floats
+    image: tuple[int, int, int]  # Channels, height and width of the input
+    out: tuple[int, int, int]  # The same of the output
+    weight: Floats  # `[out channels, channels, kernel, kernel]`
     bias: Floats
     stride: int
     padding: int
@@ -174,7 +162,7 @@ class Convolve(Operation):
 
 @dataclass(frozen=True)
 class Pool(Operation):
-    """The largest number of each window; padding counts for nothing."""
+    """Max pooling; padding is ignored."""
 
     image: tuple[int, int, int]
     out: tuple[int, int, int]
@@ -190,7 +178,7 @@ class Keep(Operation):
 
 @dataclass(frozen=True)
 class Reduce(Operation):
-    """Rows that follow each other, as many as `count`, made one."""
+    """Each `count` consecutive rows, reduced to one."""
 
     function: Literal["sum", "mean", "largest"]
     count: int
@@ -198,7 +186,7 @@ class Reduce(Operation):
 
 @dataclass(frozen=True)
 class Normalise(Operation):
-    """Each row with mean 0 and variance 1, then `weight * x + bias`: a layer norm."""
+    """A layer norm of each row."""
 
     weight: Floats
     bias: Floats
@@ -209,7 +197,7 @@ class Normalise(Operation):
 class Attend(Operation):
     """One query `[1, width]` over keys and values `[places, width]`, in heads side by side.
 
-    The fourth input is how many of the last places count. `bias[head, age]` is added to a score,
+    The fourth input is the number of last places that count. `bias[head, age]` is added to a score,
     the last place having age 0; scores are divided by the root of a head's width.
     """
 
@@ -219,10 +207,10 @@ class Attend(Operation):
 
 @dataclass(frozen=True)
 class Recur(Operation):
-    """What is remembered, of gates that the weights made of the inputs.
+    """A recurrent cell, of gates that were computed of the inputs.
 
-    Networks that learn have it in place of the operations that one step is made of: it serves
-    whole segments, and writes states itself, from `begin` on. A MinGRU has no weights here.
+    Networks that learn have it in place of the operations of one step: it runs whole segments, and
+    writes states itself, from `begin` on. A MinGRU has no weights here.
     """
 
     cell: Literal["lstm", "gru", "mingru"]
@@ -236,30 +224,23 @@ Op = TypeVar("Op", bound=Operation)
 
 @dataclass
 class Net:
-    """A policy: what its observations and state lead to.
+    """A policy as operations on an observation and a state.
 
     Attributes:
-        observation: Layout of an observation.
-        action: Layout of an action.
-        continuous: How continuous actions come within their bounds; see `RowWriter`.
-        state_size: Numbers of the state.
-        operations: In order; each takes values of those before it.
-        params: Of the actions' distribution, a value of one row.
-        values: What critics say, a value of one row; None if there are none.
-        state: The state afterwards, a value of one row; None if nothing is remembered.
+        operations: Operations in order; their inputs precede them.
     """
 
-    observation: Layout
-    action: Layout
-    continuous: Continuous
-    state_size: int
+    observation: Layout  # Layout of an observation
+    action: Layout  # Layout of an action
+    continuous: Continuous  # How continuous actions are kept within their bounds; see `RowWriter`
+    state_size: int  # Numbers of the state
     operations: list[Operation] = field(default_factory=list)
-    params: int = -1
-    values: int | None = None
-    state: int | None = None
+    params: int = -1  # The value with the params of the actions' distribution, one row
+    values: int | None = None  # The value with the critics' values, one row; None without critics
+    state: int | None = None  # The value with the next state, one row; None without memory
 
     def add(self, kind: type[Op], rows: int, width: int, *inputs: int, **parts: Any) -> int:
-        """Add an operation; the place of its value."""
+        """Add an operation; return the index of its value."""
         for name, part in parts.items():
             if isinstance(part, np.ndarray):
                 parts[name] = np.ascontiguousarray(part)
@@ -267,12 +248,12 @@ class Net:
         return len(self.operations) - 1
 
     def shape(self, value: int) -> tuple[int, int]:
-        """Rows and width of a value."""
+        """Return rows and width of a value."""
         operation = self.operations[value]
         return operation.rows, operation.width
 
     @property
     def num_weights(self) -> int:
-        """Learned numbers."""
+        """The number of float32 weights."""
         parts = (part for op in self.operations for part in vars(op).values())
         return sum(p.size for p in parts if isinstance(p, np.ndarray) and p.dtype == np.float32)

@@ -1,4 +1,4 @@
-"""A policy taken apart: its torch modules as operations of a `Net`."""
+"""Read the torch modules of a policy as operations of a `Net`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from torch import Tensor, nn
 from fugu.core.errors import UsageError
 from fugu.nets import net as ops
 from fugu.nets.net import Net, Place
-from fugu.policies import features as feats
-from fugu.policies.attention import TransformerCore
+from fugu.policies import encoders as feats
 from fugu.policies.central import CentralPolicy
-from fugu.policies.cores import GruCore, LstmCore, MinGruCore, NoCore
+from fugu.policies.cores import GruCore, LstmCore, MinGruCore, NoCore, TransformerCore
 from fugu.policies.encoders import AutoEncoder
 from fugu.policies.images import Convolution, Feature, ResidualBlock
-from fugu.policies.mlp import MlpEncoder
-from fugu.policies.policy import Policy
-from fugu.policies.scale import RunningScale
-from fugu.policies.twins import TwinCore, TwinEncoder, TwinHead
+from fugu.policies.layers import MlpEncoder, RunningScale
+from fugu.policies.policy import Policy, SeparateCore, SeparateEncoder, SeparateHead
 from fugu.spaces import Layout
 
 FUNCTIONS: dict[type[nn.Module], ops.Function] = {
@@ -42,12 +39,12 @@ Image = tuple[int, int, int]
 
 
 def read_policy(policy: Policy, layout: Layout, reads: type[Reader] | None = None) -> Net:
-    """A policy as a network.
+    """Return a policy as a network, by default with copies of its weights.
 
     Args:
-        policy: To be taken apart; its weights are copied.
-        layout: Of its observations.
-        reads: What reads it, if that is not `Reader`.
+        policy: The policy.
+        layout: The layout of its observations.
+        reads: The class that reads it; `Reader` by default.
 
     Raises:
         UsageError: If it has a part whose operations are not known.
@@ -60,7 +57,7 @@ def read_policy(policy: Policy, layout: Layout, reads: type[Reader] | None = Non
     net = Net(layout, sampler.layout, sampler.continuous, policy.state_size)
     reader = (reads or Reader)(net)
     hidden = reader.encode(policy.encoder, layout)
-    hidden, state = reader.remember(policy.core, hidden, 0)
+    hidden, state = reader.recur(policy.core, hidden, 0)
     outputs = reader.decode(policy.decoder, hidden)
     params = reader.cut(outputs, 0, sampler.num_outputs)
     if policy.log_std is not None:
@@ -72,8 +69,8 @@ def read_policy(policy: Policy, layout: Layout, reads: type[Reader] | None = Non
 
 
 def _read_actor(policy: CentralPolicy, layout: Layout) -> Net:
-    """The actor of a policy whose critics are left behind, if it acts on what agents see."""
-    if len(policy.actors) > 1 or policy.reads_names:
+    """Read the actor of a central policy, if it reads observations alone."""
+    if len(policy.actors) > 1 or policy.reads_agents:
         raise UsageError(
             "policy: given one that knows who an agent is (train.agent_ids, or one network for "
             "each); allowed: one network for all, or the engines torch and compile."
@@ -85,59 +82,57 @@ def _read_actor(policy: CentralPolicy, layout: Layout) -> Net:
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a leaf stands in a row, with all axes above it."""
+    """The place of a leaf in a row, with all outer axes."""
 
     place: Place
     shape: tuple[int, ...]
 
     def split(self, rank: int) -> tuple[int, int]:
-        """Rows and width, if the last `rank` axes are of one."""
+        """Return rows and width, if the last `rank` axes form one row."""
         cut = len(self.shape) - rank
         return math.prod(self.shape[:cut]), math.prod(self.shape[cut:])
 
 
 class Reader:
-    """Adds the operations of modules to a net; each method gives the place of its value."""
+    """Adds the operations of modules to a net; methods return the index of the value."""
 
     def __init__(self, net: Net) -> None:
         self.net = net
 
     def floats(self, tensor: Tensor) -> ops.Floats:
-        """Numbers of a tensor, copied."""
+        """Return a copy of the numbers of a tensor."""
         found: ops.Floats = tensor.detach().cpu().double().numpy().astype(np.float32)
         return found
 
-    # ------------------------------------------------------------------ small ones
-
     def cut(self, value: int, begin: int, width: int) -> int:
-        """Columns of a value."""
+        """Take columns of a value."""
         rows, whole = self.net.shape(value)
         if (begin, width) == (0, whole):
             return value
         return self.net.add(ops.Cut, rows, width, value, begin=begin)
 
     def join(self, *values: int) -> int:
-        """Values side by side."""
+        """Join values side by side."""
         if len(values) == 1:
             return values[0]
         shapes = [self.net.shape(value) for value in values]
         return self.net.add(ops.Join, shapes[0][0], sum(width for _, width in shapes), *values)
 
     def constant(self, numbers: Tensor) -> int:
-        """Weights as a value, `[rows, width]` or `[width]`."""
+        """Add weights as a value, `[rows, width]` or `[width]`."""
         table = self.floats(numbers).reshape(-1, numbers.shape[-1])
         return self.net.add(ops.Constant, *table.shape, numbers=table)
 
     def apply(self, function: ops.Function, value: int) -> int:
-        """A function of each number."""
+        """Apply a function to each number."""
         return self.net.add(ops.Apply, *self.net.shape(value), value, function=function)
 
     def combine(self, function: str, one: int, other: int) -> int:
-        """Two values, number by number."""
+        """Combine two values, number by number."""
         return self.net.add(ops.Combine, *self.net.shape(one), one, other, function=function)
 
     def linear(self, layer: nn.Linear, value: int) -> int:
-        """A linear layer."""
+        """Add a linear layer."""
         bias = np.zeros(layer.out_features, np.float32)
         parts = self.floats(layer.weight), bias if layer.bias is None else self.floats(layer.bias)
         return self._product(value, *parts)
@@ -147,7 +142,7 @@ class Reader:
         return self.net.add(ops.Linear, rows, len(weight), value, weight=weight, bias=bias)
 
     def scale(self, scale: RunningScale, value: int) -> int:
-        """Numbers in units of how they vary."""
+        """Add a running normalization."""
         deviation = scale.variance.clamp_min(1e-8).sqrt()
         moments = self.floats(scale.mean), self.floats(deviation)
         return self._scaled(value, *moments, float(scale.limit))
@@ -158,12 +153,10 @@ class Reader:
         parts = dict(zip(("shift", "divisor"), both, strict=True))
         return self.net.add(ops.Scale, rows, width, value, **parts, most=most)
 
-    # ------------------------------------------------------------------ layers in a row
-
     def layers(
         self, module: nn.Module, value: int, image: Image | None = None
     ) -> tuple[int, Image | None]:
-        """Plain layers, of a module or of those in it, and the image that came of one."""
+        """Add the plain layers of a module; return the value, and its shape if it is an image."""
         add, (rows, width) = self.net.add, self.net.shape(value)
         if type(module).forward not in FORWARDS:
             raise _unknown(module)
@@ -226,9 +219,9 @@ class Reader:
     # ------------------------------------------------------------------ encoders
 
     def encode(self, encoder: nn.Module, layout: Layout) -> int:
-        """Hidden vectors of observations."""
+        """Add an encoder."""
         match encoder:
-            case TwinEncoder():
+            case SeparateEncoder():
                 return self.join(*(self.encode(e, layout) for e in (encoder.actor, encoder.critic)))
             case AutoEncoder() if not encoder.features.width:
                 one = self.net.add(ops.Constant, 1, 1, numbers=np.ones((1, 1), np.float32))
@@ -242,7 +235,7 @@ class Reader:
         return self.layers(encoder, self.net.add(ops.Read, 1, layout.size, place=place))[0]
 
     def feature(self, feature: nn.Module, tree: Any) -> int:
-        """What a part of an observation gives."""
+        """Add the features of a part of an observation."""
         match feature:
             case feats.Numbers():
                 return self._numbers(feature, tree)
@@ -328,13 +321,13 @@ class Reader:
 
     # ------------------------------------------------------------------ cores
 
-    def remember(self, core: nn.Module, hidden: int, begin: int) -> tuple[int, int | None]:
-        """What a core gives, and its state afterwards; the one before stands from `begin` on."""
+    def recur(self, core: nn.Module, hidden: int, begin: int) -> tuple[int, int | None]:
+        """Add a core; return its output and its state, which is stored from `begin` on."""
         match core:
             case NoCore():
                 return hidden, None
-            case TwinCore():
-                return self._twins(core, hidden, begin)
+            case SeparateCore():
+                return self._separate(core, hidden, begin)
             case LstmCore():
                 return self._lstm(core, hidden, begin)
             case GruCore():
@@ -348,14 +341,14 @@ class Reader:
     def _state(self, begin: int, width: int) -> int:
         return self.net.add(ops.State, 1, width, begin=begin)
 
-    def _twins(self, core: TwinCore, hidden: int, begin: int) -> tuple[int, int | None]:
+    def _separate(self, core: SeparateCore, hidden: int, begin: int) -> tuple[int, int | None]:
         half = self.net.shape(hidden)[1] // 2
-        mine, my_state = self.remember(core.actor, self.cut(hidden, 0, half), begin)
+        actor, state = self.recur(core.actor, self.cut(hidden, 0, half), begin)
         begin += core.actor.state_size
-        its, its_state = self.remember(core.critic, self.cut(hidden, half, half), begin)
-        if my_state is None or its_state is None:
-            return self.join(mine, its), None
-        return self.join(mine, its), self.join(my_state, its_state)
+        critic, critic_state = self.recur(core.critic, self.cut(hidden, half, half), begin)
+        if state is None or critic_state is None:
+            return self.join(actor, critic), None
+        return self.join(actor, critic), self.join(state, critic_state)
 
     def _gates(self, core: LstmCore | GruCore, hidden: int, before: int) -> tuple[int, int]:
         inputs, recurrents, input_bias, recurrent_bias = map(
@@ -368,23 +361,23 @@ class Reader:
         size = core.output_size
         before, cell = self._state(begin, size), self._state(begin + size, size)
         gates = self.combine("add", *self._gates(core, hidden, before))
-        take, keep, new, give = (self.cut(gates, i * size, size) for i in range(4))
-        take, keep, give = (self.apply("sigmoid", gate) for gate in (take, keep, give))
-        kept = self.combine("multiply", keep, cell)
+        take, forget, new, output = (self.cut(gates, i * size, size) for i in range(4))
+        take, forget, output = (self.apply("sigmoid", gate) for gate in (take, forget, output))
+        kept = self.combine("multiply", forget, cell)
         cell = self.combine("add", kept, self.combine("multiply", take, self.apply("tanh", new)))
-        out = self.combine("multiply", give, self.apply("tanh", cell))
+        out = self.combine("multiply", output, self.apply("tanh", cell))
         return out, self.join(out, cell)
 
     def _gru(self, core: GruCore, hidden: int, begin: int) -> tuple[int, int | None]:
         size = core.output_size
         before = self._state(begin, size)
         present, past = self._gates(core, hidden, before)
-        forget, keep, new = (self.cut(present, i * size, size) for i in range(3))
-        old_forget, old_keep, old_new = (self.cut(past, i * size, size) for i in range(3))
-        forget = self.apply("sigmoid", self.combine("add", forget, old_forget))
-        keep = self.apply("sigmoid", self.combine("add", keep, old_keep))
-        new = self.combine("add", new, self.combine("multiply", forget, old_new))
-        out = self.net.add(ops.Blend, 1, size, self.apply("tanh", new), before, keep)
+        reset, update, new = (self.cut(present, i * size, size) for i in range(3))
+        old_reset, old_update, old_new = (self.cut(past, i * size, size) for i in range(3))
+        reset = self.apply("sigmoid", self.combine("add", reset, old_reset))
+        update = self.apply("sigmoid", self.combine("add", update, old_update))
+        new = self.combine("add", new, self.combine("multiply", reset, old_new))
+        out = self.net.add(ops.Blend, 1, size, self.apply("tanh", new), before, update)
         return out, out
 
     def _mingru(self, core: MinGruCore, hidden: int, begin: int) -> tuple[int, int | None]:
@@ -415,8 +408,8 @@ class Reader:
     # ------------------------------------------------------------------ heads
 
     def decode(self, decoder: nn.Module, hidden: int) -> int:
-        """Outputs for the actions, then values."""
-        if not isinstance(decoder, TwinHead):
+        """Add a head: outputs for the actions, then values."""
+        if not isinstance(decoder, SeparateHead):
             return self.layers(decoder, hidden)[0]
         half = self.net.shape(hidden)[1] // 2
         mine = self.layers(decoder.actor, self.cut(hidden, 0, half))[0]

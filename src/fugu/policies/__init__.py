@@ -3,7 +3,7 @@
 from fugu.policies.unpack import unpack  # isort: skip  # first: it says how to install torch
 
 from fugu.policies.config import PolicyConfig
-from fugu.policies.core import Core
+from fugu.policies.cores import Core
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.policy import Policy, make_policy
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fugu.core.intervals import (
-    CheckedConfig,
-    FiniteFloat,
-    NonNegativeInt,
-    PositiveInt,
-)
+from fugu.core.intervals import CheckedConfig, FiniteFloat, NonNegativeInt, PositiveInt
 from fugu.spaces.action_rows import Continuous
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -19,7 +14,7 @@ PolicyEngine = Literal["auto", "torch", "native"]
 
 @dataclass(frozen=True)
 class PolicyConfig(CheckedConfig):
-    """What a policy is built of.
+    """Settings of a policy.
 
     >>> PolicyConfig(core="lstm", hidden_size=256).encoder
     'auto'

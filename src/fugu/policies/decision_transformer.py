@@ -24,10 +24,10 @@ from fugu.core.intervals import (
 )
 from fugu.envs.contract import AgentGroup
 from fugu.policies.config import PolicyConfig
-from fugu.policies.core import Core
+from fugu.policies.cores import Core
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
-from fugu.policies.mlp import ACTIVATIONS
+from fugu.policies.layers import ACTIVATIONS
 from fugu.policies.policy import Policy, make_head
 
 TOKENS = 3  # of a step: return to go, observation, action

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,41 +11,36 @@ from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
 
-SMALLEST = 16  # side of an array that counts as an image
+SMALLEST = 16  # side of an image
 SCALE = 1.0 / 255.0  # of bytes
 SMALLEST_NATURE = 36  # side that the Nature network's three convolutions need
 
 
 class Feature(nn.Module):
-    """Makes `width` float32 numbers of a part of an observation, `[..., width]`."""
+    """Maps a part of an observation to `width` float32 numbers, `[..., width]`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
 
     def forward(self, tree: Any) -> Tensor:
-        """The features of the part, whose leaves keep all leading axes."""
+        """Return the features of the part, whose leaves keep all leading axes."""
         raise NotImplementedError("forward(tree) -> Tensor [..., width]")
 
 
 @dataclass(frozen=True)
 class ImageShape:
-    """How an image stands in its array.
+    """The axes of an image."""
 
-    Attributes:
-        shape: Of the array.
-        order: The axes as frames and channels, height, width.
-    """
-
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
+    shape: tuple[int, ...]  # Shape of the array
+    order: tuple[int, ...]  # The axes as frames and channels, height, width
 
     @classmethod
     def of(cls, shape: tuple[int, ...], named: bool = False) -> ImageShape | None:
-        """An array's image shape: [h, w, c], [c, h, w], [k, h, w] or four axes, frames first.
+        """Return the image shape of an array: [h, w, c], [c, h, w] or four axes, frames first.
 
-        Channels stand last unless the first axis is shorter. Both sides must have 16 pixels or
-        more, else it is no image. If the network is named by the user, [h, w] is an image too.
+        Channels are last unless the first axis is shorter. An image has 16 pixels or more on both
+        sides. If the user named the network, [h, w] is an image too.
 
         >>> ImageShape.of((84, 84, 3)).order, ImageShape.of((4, 84, 84)).order
         ((2, 0, 1), (0, 1, 2))
@@ -71,11 +67,8 @@ class ImageShape:
 
     @property
     def channels(self) -> int:
-        """Of all frames together."""
-        count = 1
-        for axis in self.order[:-2]:
-            count *= self.shape[axis]
-        return count
+        """Channels of all frames."""
+        return math.prod(self.shape[axis] for axis in self.order[:-2])
 
 
 class Convolution(Feature):
@@ -88,7 +81,7 @@ class Convolution(Feature):
         self.image, self.network = image, network
 
     def forward(self, tree: Tensor) -> Tensor:
-        """`[..., *shape]` to `[..., width]`."""
+        """Map `[..., *shape]` to `[..., width]`."""
         lead = tree.shape[: tree.dim() - len(self.image.shape)]
         pixels = tree.reshape(-1, *self.image.shape)
         pixels = pixels.permute(0, *(axis + 1 for axis in self.image.order))
@@ -112,7 +105,7 @@ class NatureCnn(nn.Sequential):
         )  # fmt: skip
 
     def of_bytes(self, pixels: Tensor) -> Tensor:
-        """What the network makes of bytes `[batch, channels, height, width]`, scaled by 1/255."""
+        """Apply the network to bytes `[batch, channels, height, width]`, scaled by 1/255."""
         first, *others = self
         assert isinstance(first, nn.Conv2d)
         hidden = convolve_patches(pixels, first)
@@ -122,25 +115,25 @@ class NatureCnn(nn.Sequential):
 
 
 def convolve_patches(pixels: Tensor, layer: nn.Conv2d) -> Tensor:
-    """What a convolution with a stride of 4 and a kernel of 4 or 8 makes of bytes, scaled by 1/255.
+    """Apply a convolution with a stride of 4 and a kernel of 4 or 8 to bytes, scaled by 1/255.
 
-    The same sums in less than half of the time, gradients included: windows are whole patches of
-    4 x 4 wide, so the numbers of a patch are channels of a smaller image, and lie side by side.
+    It takes less than half of the time, gradients included: windows are whole patches of 4 x 4, so
+    the numbers of a patch are contiguous channels of a smaller image.
     """
     side, across = layer.stride[0], layer.kernel_size[0] // layer.stride[0]
     batch, channels, *sides = pixels.shape
     rows, columns = ((length - side * across) // side + across for length in sides)
-    pixels = whole(pixels[:, :, : rows * side, : columns * side])
+    pixels = contiguous(pixels[:, :, : rows * side, : columns * side])
     words = pixels.view(torch.int32).view(batch, channels, rows, side, columns)  # of 4 bytes
-    patches = whole(words.permute(0, 2, 4, 1, 3)).view(batch, rows, columns, channels * side)
+    patches = contiguous(words.permute(0, 2, 4, 1, 3)).view(batch, rows, columns, channels * side)
     patches = patches.view(torch.uint8).permute(0, 3, 1, 2)  # [batch, numbers, rows, columns]
     weight = layer.weight.view(-1, channels, across, side, across, side).permute(0, 1, 3, 5, 2, 4)
     weight = weight.reshape(-1, channels * side * side, across, across) * SCALE
     return nn.functional.conv2d(patches.to(torch.float32), weight, layer.bias)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A copy whose numbers lie one after the other, from the beginning of its memory."""
+def contiguous(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy from the beginning of its memory."""
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
@@ -157,7 +150,7 @@ class ImpalaCnn(nn.Sequential):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions around which the input passes by."""
+    """Two convolutions with a skip connection."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -165,13 +158,13 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Images of the same shape."""
+        """Return images of the same shape."""
         inner: Tensor = self.second(torch.relu(self.first(torch.relu(pixels))))
         return pixels + inner
 
 
 def make_convolution(image: ImageShape, name: str) -> Convolution:
-    """The named network; with "auto", the Nature one where it fits, else IMPALA's."""
+    """Make the named network; "auto" is the Nature CNN where it fits, else IMPALA's."""
     fits = min(image.sides) >= SMALLEST_NATURE
     if name == "nature" and not fits:
         raise UsageError(

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from fugu.core.errors import UsageError
 from fugu.envs.coding.env import OWN, TOLD, WRITE
 from fugu.envs.contract import AgentGroup
-from fugu.policies.choices import FORBIDDEN
 from fugu.policies.config import PolicyConfig
-from fugu.policies.core import Core
-from fugu.policies.distribution import ActionDistribution
+from fugu.policies.cores import Core
+from fugu.policies.distribution import FORBIDDEN, ActionDistribution
 from fugu.policies.language_model import (
     LanguageModel,
     add_lora,

@@ -15,31 +15,27 @@ from torch import Tensor, nn
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup, Buffers
 from fugu.policies.config import PolicyConfig, Precision
-from fugu.policies.core import Core
-from fugu.policies.cores import make_core
+from fugu.policies.cores import Core, make_core
 from fugu.policies.distribution import ActionDistribution
 from fugu.policies.encoders import make_encoder
-from fugu.policies.scale import RunningScale
+from fugu.policies.layers import RunningScale
 from fugu.policies.tokens import make_token_parts
-from fugu.policies.twins import TwinCore, TwinEncoder, TwinHead
 from fugu.policies.unpack import torch_dtype
 
 Device: TypeAlias = torch.device | str | None
-# Rows of some agents to what they act on; each vector has one of its own.
+# Maps agents' indices and rows to what their policy reads; each vector has its own.
 Viewer: TypeAlias = Callable[[NDArray[np.int64], Buffers], NDArray[Any]]
 
 
 class Policy(nn.Module):
-    """What observations lead to: params of the actions' distribution, and values.
+    """Maps observations to params of the actions' distribution, and to values.
 
-    Rows do not see each other: whatever stands in one, the others' outputs stay the same.
+    The outputs of a row do not depend on other rows.
 
     Attributes:
-        encoder: Flat rows `[batch, size]` in the layout's dtype to hidden vectors.
-        core: What is remembered of the episode.
-        decoder: Hidden vectors to the distribution's outputs and the values, side by side.
-        distribution: Of the actions.
-        log_std: Of the continuous dimensions, alike in all states; None if there are none.
+        encoder: Maps flat rows `[batch, size]` in the layout's dtype to hidden vectors.
+        decoder: Maps hidden vectors to the distribution's outputs and the values, side by side.
+        log_std: Of the continuous dimensions, equal in all states; None if there are none.
         num_params: Numbers of a row of params.
         num_critics: Values of an observation.
         state_size: Numbers of an agent's recurrent state; 0 if there is none.
@@ -78,11 +74,11 @@ class Policy(nn.Module):
         self.register_parameter("log_std", initial)
 
     def initial_state(self, batch: int, device: Device = None) -> Tensor:
-        """The states at the start of episodes, `[batch, state_size]`: zeros."""
+        """Return zeros, the states at the start of episodes, `[batch, state_size]`."""
         return torch.zeros(batch, self.state_size, device=device)
 
     def forward(self, observations: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One step.
+        """Take one step.
 
         Args:
             observations: `[batch, size]` in the layout's dtype.
@@ -99,13 +95,13 @@ class Policy(nn.Module):
     def forward_segments(
         self, observations: Tensor, state: Tensor, resets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Whole segments: what `forward` gives step by step.
+        """Take whole segments; the result is that of `forward` step by step.
 
         Args:
             observations: `[rows, time, size]` in the layout's dtype.
             state: Before the first step, `[rows, state_size]`.
             resets: `[rows, time]`; set where an episode ended just before, so that the state is
-                zeroed before this observation is seen. Leave them on the CPU: the host reads them.
+                zeroed before this observation. Leave them on the CPU: the host reads them.
 
         Returns:
             params `[rows, time, num_params]` and values `[rows, time, critics]`.
@@ -117,33 +113,33 @@ class Policy(nn.Module):
             return self._decode(self.core.forward_segments(hidden, state, resets))
 
     def look(self, observations: NDArray[Any], agents: NDArray[np.int64]) -> NDArray[Any]:
-        """The rows that these agents act on, made of what they see; most take that as it is."""
+        """Return the rows that the policy reads of agents' observations; most are the same."""
         return observations
 
     def viewer(self) -> Viewer:
-        """What shows the agents of one vector what they act on, batch after batch."""
+        """Return what maps batches of one vector to the rows that the policy reads."""
         return lambda agents, rows: self.look(rows.observations, agents)
 
     def stored(self, group: AgentGroup) -> AgentGroup:
-        """The group with the rows that are learned from; most take what agents see."""
+        """Return the group with the layout of stored rows; most store observations."""
         return group
 
     def acted(self, state: Tensor, samples: NDArray[np.float32]) -> Tensor:
-        """The state, now that these samples `[batch, numbers]` were drawn; most do not remember."""
+        """Return the state after these samples `[batch, numbers]` were drawn; most ignore them."""
         return state
 
     def earned(self, state: Tensor, rewards: NDArray[np.float32]) -> Tensor:
-        """The state, now that these rewards `[batch]` came; most do not look at them."""
+        """Return the state after these rewards `[batch]` were received; most ignore them."""
         return state
 
     @property
     def scales(self) -> list[RunningScale]:
-        """What normalises observations; none, if nothing does."""
+        """The modules that normalize observations."""
         return [module for module in self.modules() if isinstance(module, RunningScale)]
 
     @torch.no_grad()
     def note(self, observations: Tensor) -> None:
-        """Let observations `[batch, size]` count in how later ones are normalised."""
+        """Update the normalization by observations `[batch, size]`."""
         scales = self.scales
         if not scales:
             return
@@ -193,17 +189,17 @@ def make_policy(
     core: Core | None = None,
     decoder: nn.Module | None = None,
 ) -> Policy:
-    """A policy for a group of agents.
+    """Make a policy for a group of agents.
 
     Args:
-        group: Whose observations and actions.
-        cfg: What it is built of.
+        group: The group of agents.
+        cfg: Settings.
         num_critics: Values of an observation.
         encoder: Your own: flat rows `[batch, size]` (`fugu.policies.unpack` gives their tree) to
             hidden vectors of any width.
         core: Your own; see `fugu.policies.Core`.
-        decoder: Your own: `[..., hidden]` to `[..., outputs + critics]`, the outputs being as many
-            as the distribution's `num_outputs`.
+        decoder: Your own: `[..., hidden]` to `[..., outputs + critics]`, with the distribution's
+            `num_outputs` outputs.
 
     Raises:
         UsageError: If a part does not fit the one before it.
@@ -211,7 +207,7 @@ def make_policy(
     distribution = ActionDistribution(group.action_layout, cfg.continuous)
     layout = group.observation_layout
     if num_critics and _has_own_critic(cfg, encoder=encoder, core=core, decoder=decoder):
-        encoder, core, decoder = _make_twins(group, cfg, distribution.num_outputs, num_critics)
+        encoder, core, decoder = _make_separate(group, cfg, distribution.num_outputs, num_critics)
     if cfg.core == "tokens" and encoder is None and core is None:
         encoder, core = make_token_parts(layout, cfg.hidden_size, cfg.layers)
     if encoder is None:
@@ -234,7 +230,7 @@ def make_policy(
 
 
 def _has_own_critic(cfg: PolicyConfig, **parts: nn.Module | None) -> bool:
-    """Whether values come from a network of their own, given the parts that the user brings."""
+    """Return whether the critic has its own network, given the user's own parts."""
     given = [name for name, part in parts.items() if part is not None]
     if cfg.critic == "own" and given:
         raise UsageError(
@@ -244,27 +240,10 @@ def _has_own_critic(cfg: PolicyConfig, **parts: nn.Module | None) -> bool:
     return cfg.critic != "shared" and not given
 
 
-def _make_twins(
-    group: AgentGroup, cfg: PolicyConfig, outputs: int, critics: int
-) -> tuple[TwinEncoder, TwinCore, TwinHead]:
-    """Parts of an actor and of a critic that share nothing."""
-    alone = replace(cfg, critic="shared")
-    actor, critic = (make_policy(group, alone, 0), make_policy(group, alone, 0))
-    heads = [
-        make_head(actor.core.output_size, outputs, 0),
-        make_head(critic.core.output_size, 0, critics),
-    ]
-    return (
-        TwinEncoder(actor.encoder, critic.encoder),
-        TwinCore(actor.core, critic.core),
-        TwinHead(*heads),
-    )
-
-
 def exactly(head: nn.Module, hidden: Tensor) -> Tensor:
-    """What a head makes of hidden vectors, in float32 even where other products are short.
+    """Apply a head in float32, even where other products are bfloat16.
 
-    A value of eight binary digits is wrong by as much as advantages are large.
+    The rounding error of a bfloat16 value is as large as advantages are.
     """
     found: Tensor
     if not torch.is_autocast_enabled(hidden.device.type):  # nothing to turn off, in every step
@@ -276,7 +255,7 @@ def exactly(head: nn.Module, hidden: Tensor) -> Tensor:
 
 
 def make_head(hidden_size: int, outputs: int, critics: int) -> nn.Linear:
-    """One linear layer for action outputs (small at first, so all actions are tried) and values."""
+    """Make a linear layer for action outputs, small at first to explore, and for values."""
     head = nn.Linear(hidden_size, outputs + critics)
     with torch.no_grad():
         if outputs:
@@ -288,7 +267,7 @@ def make_head(hidden_size: int, outputs: int, critics: int) -> nn.Linear:
 
 
 def _width(name: str, module: nn.Module, rows: Tensor) -> int:
-    """How many numbers a user's module gives for each row; it is tried on two."""
+    """Return the outputs per row of a user's module, called with two rows."""
     training = module.training
     try:
         with torch.no_grad():
@@ -302,3 +281,77 @@ def _width(name: str, module: nn.Module, rows: Tensor) -> int:
             f"tensor of shape ({len(rows)}, width)."
         )
     return out.shape[1]
+
+
+# ---------------------------------------------------------------------- separate actor and critic
+
+
+class SeparateEncoder(nn.Module):
+    """The actor's and the critic's encoder, whose hidden vectors are joined in one row."""
+
+    def __init__(self, actor: nn.Module, critic: nn.Module) -> None:
+        super().__init__()
+        self.actor, self.critic = actor, critic
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Map `[batch, size]` to both hidden vectors, `[batch, 2 * hidden]`."""
+        return torch.cat([self.actor(observations), self.critic(observations)], -1)
+
+
+class SeparateCore(Core):
+    """The actor's and the critic's core; an agent's state is its actor's, then its critic's."""
+
+    def __init__(self, actor: Core, critic: Core) -> None:
+        super().__init__(
+            actor.state_size + critic.state_size, actor.output_size + critic.output_size
+        )
+        self.actor, self.critic = actor, critic
+
+    def forward(self, hidden: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Take one step, `[batch, 2 * hidden]`."""
+        (actor, critic), (actor_state, critic_state) = halves(hidden), halves(state)
+        actor, actor_state = self.actor(actor, actor_state)
+        critic, critic_state = self.critic(critic, critic_state)
+        return torch.cat([actor, critic], -1), torch.cat([actor_state, critic_state], -1)
+
+    def forward_segments(self, hidden: Tensor, state: Tensor, resets: Tensor) -> Tensor:
+        """Take whole segments, `[rows, time, 2 * hidden]`."""
+        (actor, critic), (actor_state, critic_state) = halves(hidden), halves(state)
+        outputs = self.actor.forward_segments(actor, actor_state, resets)
+        return torch.cat([outputs, self.critic.forward_segments(critic, critic_state, resets)], -1)
+
+
+class SeparateHead(nn.Module):
+    """The actor's hidden vector gives action outputs, the critic's gives values."""
+
+    def __init__(self, actor: nn.Module, critic: nn.Module) -> None:
+        super().__init__()
+        self.actor, self.critic = actor, critic
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map `[..., 2 * hidden]` to `[..., outputs + critics]`."""
+        actor, critic = halves(hidden)
+        return torch.cat([self.actor(actor), self.critic(critic)], -1)
+
+
+def halves(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Split numbers into the actor's and the critic's, each contiguous, as kernels need it."""
+    actor, critic = numbers.chunk(2, -1) if numbers.shape[-1] else (numbers, numbers)
+    return actor.contiguous(), critic.contiguous()
+
+
+def _make_separate(
+    group: AgentGroup, cfg: PolicyConfig, outputs: int, critics: int
+) -> tuple[SeparateEncoder, SeparateCore, SeparateHead]:
+    """Make the parts of an actor and of a critic that share nothing."""
+    alone = replace(cfg, critic="shared")
+    actor, critic = (make_policy(group, alone, 0), make_policy(group, alone, 0))
+    heads = [
+        make_head(actor.core.output_size, outputs, 0),
+        make_head(critic.core.output_size, 0, critics),
+    ]
+    return (
+        SeparateEncoder(actor.encoder, critic.encoder),
+        SeparateCore(actor.core, critic.core),
+        SeparateHead(*heads),
+    )

@@ -1,8 +1,8 @@
-"""LSTM, GRU and MinGRU by native kernels: torch's products of matrices, all else in one pass.
+"""LSTM, GRU and MinGRU by native kernels: torch multiplies matrices, kernels do all else.
 
-They compute what `fugu.policies.cores` writes out in torch, which serves wherever `has_kernels`
-says no. Inside, time comes first. Inputs and gradients pass through in pieces of a few steps: what
-is only on its way stays in the cache.
+They compute the same as the torch code of `fugu.policies.cores`, which serves where `has_kernels`
+is false. Arrays are time-major. Inputs and gradients are processed in pieces of a few steps, so
+that intermediate values stay in the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fugu import native
-from fugu.policies.core import clear
 
 if native.available:
     from fugu import _native
@@ -27,7 +26,7 @@ PIECE = 1024  # rows of a piece: enough for a product, few enough for a cache
 
 
 class Weights(NamedTuple):
-    """What torch's networks of one layer own."""
+    """The weights of a torch network of one layer."""
 
     inputs: Tensor  # [gates, inputs]
     recurrents: Tensor  # [gates, hidden]
@@ -38,11 +37,11 @@ class Weights(NamedTuple):
 class _Settings(NamedTuple):
     kind: Kind
     dtype: torch.dtype  # of products
-    keeps: bool  # what the gradient needs
+    keeps: bool  # whether the gradient is needed
 
 
 def has_kernels(hidden: Tensor, state: Tensor, *weights: Tensor) -> bool:
-    """Whether kernels serve these: float32 on the CPU, with products that may be bfloat16."""
+    """Return whether kernels support these: float32 on the CPU, products maybe in bfloat16."""
     tensors = (hidden, state, *weights)
     if not native.available or any(tensor.device.type != "cpu" for tensor in tensors):
         return False
@@ -54,8 +53,13 @@ def has_kernels(hidden: Tensor, state: Tensor, *weights: Tensor) -> bool:
     )
 
 
+def clear(state: Tensor, resets: Tensor) -> Tensor:
+    """Return the state, zeroed where reset; selected, not multiplied, as NaN times 0 is NaN."""
+    return torch.where(resets.unsqueeze(-1), 0.0, state)
+
+
 def step_cell(kind: Kind, hidden: Tensor, state: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-    """One step of an LSTM or a GRU, as a core's `forward`."""
+    """Take one step of an LSTM or a GRU, as a core's `forward`."""
     if torch.is_grad_enabled():
         resets = torch.zeros(len(hidden), 1, dtype=torch.bool)
         outputs, cells = _run(kind, hidden.unsqueeze(1), state, resets, weights)
@@ -75,12 +79,12 @@ def step_cell(kind: Kind, hidden: Tensor, state: Tensor, weights: Weights) -> tu
 
 
 def run_cell(kind: Kind, hidden: Tensor, state: Tensor, resets: Tensor, weights: Weights) -> Tensor:
-    """Whole segments of an LSTM or a GRU, as a core's `forward_segments`."""
+    """Take whole segments of an LSTM or a GRU, as a core's `forward_segments`."""
     return _run(kind, hidden, state, resets, weights)[0]
 
 
 def scan_mingru(gates: Tensor, state: Tensor, resets: Tensor | None) -> Tensor:
-    """The states `[rows, time, hidden]` of a MinGRU, from gates and candidates side by side."""
+    """Return the states `[rows, time, hidden]` of a MinGRU, of gates and candidates in a row."""
     flags = None if resets is None else resets.to("cpu", torch.bool).contiguous()
     apply: Any = _Scan.apply
     outputs: Tensor = apply(gates, state, flags)
@@ -142,7 +146,7 @@ class _Cell(torch.autograd.Function):
                 torch.mm(feds[t], columns[1], out=by_recurrent)
                 call(products[place], product, *biases, *arrays[t], threads)
         ctx.settings = settings
-        saved = outputs if cells is None else memories  # no view of an output: it would never die
+        saved = outputs if cells is None else memories  # a view of an output would leak
         ctx.save_for_backward(inputs, start, cells, resets, saved, kept, fed, *weights)
         return outputs, None if cells is None else memories[-1].clone()
 
@@ -198,20 +202,20 @@ class _Sums:
     """Gradients of weights and biases, summed piece by piece in float32."""
 
     def __init__(self, weights: list[Tensor], dtype: torch.dtype) -> None:
-        # Lying on their side, since that product is the faster one.
+        # Transposed, since that product is faster.
         self._parts = [torch.empty(weight.shape[::-1], dtype=dtype) for weight in weights[:2]]
         self._totals = [torch.zeros(part.shape) for part in self._parts]
         self.biases = [torch.zeros(bias.shape) for bias in weights[2:]]
 
     def add(self, which: int, taken: Tensor, grads: Tensor, bias: bool = True) -> None:
-        """Gradients `[rows, gates]` of what weights made of `[rows, ...]`."""
+        """Add the gradients of weights that made `[rows, gates]` of `[rows, ...]`."""
         torch.mm(taken.t(), grads, out=self._parts[which])
         self._totals[which] += self._parts[which]
         if bias:
             self.biases[which] += grads.sum(0, dtype=torch.float32)
 
     def weights(self) -> list[Tensor]:
-        """The weights' own."""
+        """Return the gradients of the weights."""
         return [total.t() for total in self._totals]
 
 
@@ -246,7 +250,7 @@ def _product_type() -> torch.dtype:
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
-    """The tensor's memory; bfloat16 as its bits."""
+    """Return the tensor's memory; bfloat16 as its bits."""
     tensor = tensor.detach()
     short = tensor.dtype == torch.bfloat16
     array: NDArray[Any] = (tensor.view(torch.int16) if short else tensor).numpy()
@@ -254,12 +258,12 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 def _each(tensor: Tensor | None, times: int) -> Arrays:
-    """The memory of every time of `[time, ...]`."""
+    """Return the memory of every time of `[time, ...]`."""
     return [None] * times if tensor is None else list(_array(tensor))
 
 
 def _pieces(times: int, rows: int) -> list[range]:
-    """The times, cut into pieces of about `PIECE` rows.
+    """Split the times into pieces of about `PIECE` rows.
 
     >>> _pieces(5, 512)
     [range(0, 2), range(2, 4), range(4, 5)]
@@ -269,10 +273,10 @@ def _pieces(times: int, rows: int) -> list[range]:
 
 
 def _take(inputs: Tensor, piece: range, out: Tensor) -> None:
-    """Put a piece of `[rows, time, inputs]` into `[time, rows, inputs]`."""
+    """Copy a piece of `[rows, time, inputs]` into `[time, rows, inputs]`."""
     out[: len(piece)].copy_(inputs[:, piece.start : piece.stop].transpose(0, 1))
 
 
 def _flat(tensor: Tensor, piece: range) -> Tensor:
-    """The rows of a piece, `[time * rows, ...]`, in place."""
+    """Return a view of the rows of a piece, `[time * rows, ...]`."""
     return tensor[: len(piece)].flatten(0, 1)

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from fugu.core.errors import UsageError
-from fugu.policies.core import Core
+from fugu.policies.cores import Core
 from fugu.spaces import Layout
 
 

@@ -1,4 +1,4 @@
-"""Torch views of layouts: the structure comes back just in time, in the policy's first layer."""
+"""Torch views of layouts: the first layer of a policy restores the structure of flat rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DTYPES: dict[np.dtype[Any], torch.dtype] = {
 
 
 def unpack(layout: Layout, batch: torch.Tensor) -> Any:
-    """The tree of `layout.views` as views of a torch batch, `[..., size]`, on any device.
+    """Return the tree of `layout.views` as views of a torch batch, `[..., size]`, on any device.
 
     Works under `torch.compile(fullgraph=True)`. Nothing is copied.
 
@@ -60,5 +60,5 @@ def unpack(layout: Layout, batch: torch.Tensor) -> Any:
 
 
 def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
-    """The torch dtype with the same bits as a NumPy one."""
+    """Return the torch dtype of a NumPy dtype."""
     return _DTYPES[dtype]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fugu.data.segments import Segments
 from fugu.memory import RecallView
+from fugu.policies.central import Bytes, CriticLayout, bytes_of
 from fugu.policies.policy import Policy
 from fugu.policies.recalling import RecallingPolicy
-from fugu.policies.sight import Bytes, Sight, bytes_of
 from fugu.rollout.actor import Actor
 from fugu.vector import Batch, GroupBatch, Vector
 
@@ -25,19 +25,21 @@ class CriticObservations:
 
     Args:
         vec: The environments.
-        sights: What the observations of each group consist of.
+        layouts: The critic observations of each group.
         actors: One for each group.
     """
 
-    def __init__(self, vec: Vector, sights: list[Sight], actors: Sequence[Actor[Segments]]) -> None:
-        self._sights, self._actors = sights, actors
+    def __init__(
+        self, vec: Vector, layouts: list[CriticLayout], actors: Sequence[Actor[Segments]]
+    ) -> None:
+        self._layouts, self._actors = layouts, actors
         counts = [vec.num_envs * group.num_agents for group in vec.groups]
-        pairs = list(zip(sights, counts, strict=True))
-        self._rows = [sight.rows(count) for sight, count in pairs]
-        self._final = [sight.rows(count) for sight, count in pairs]
-        rest = sights[0].rest
-        layout = vec.groups[0].state_layout
-        self._given = bool(rest) and layout is not None and rest[0].layout is layout
+        pairs = list(zip(layouts, counts, strict=True))
+        self._rows = [layout.zeros(count) for layout, count in pairs]
+        self._final = [layout.zeros(count) for layout, count in pairs]
+        rest = layouts[0].rest
+        state = vec.groups[0].state_layout
+        self._given = bool(rest) and state is not None and rest[0].layout is state
 
     def __call__(self, batch: Batch) -> tuple[GroupBatch, ...]:
         """Return the groups of a batch with the observations of their critics."""
@@ -52,14 +54,14 @@ class CriticObservations:
         if cut.any():
             last = [bytes_of(first.final_state)] if self._given else self._last(groups, envs)
         found = []
-        for i, (group, sight) in enumerate(zip(groups, self._sights, strict=True)):
+        for i, (group, layout) in enumerate(zip(groups, self._layouts, strict=True)):
             agents, count = group.agent_ids, len(group.agent_ids)
             rows, final = self._rows[i][:count], self._final[i][:count]
-            _fill(sight, rows, seen[i], agents, shared)
+            _fill(layout, rows, seen[i], agents, shared)
             if cut.any():
                 mine = np.repeat(cut, count // envs)
-                some = sight.rows(int(mine.sum()))
-                _fill(sight, some, group.rows.final[mine], agents[mine], [s[cut] for s in last])
+                some = layout.zeros(int(mine.sum()))
+                _fill(layout, some, group.rows.final[mine], agents[mine], [s[cut] for s in last])
                 final[mine] = some
             found.append(replace(group, rows=replace(group.rows, observations=rows, final=final)))
         return tuple(found)
@@ -90,16 +92,16 @@ def _flat(rows: NDArray[Any], envs: int) -> Bytes:
 
 
 def _fill(
-    sight: Sight,
+    layout: CriticLayout,
     rows: NDArray[Any],
     own: NDArray[Any],
     agents: NDArray[np.int64],
     shared: Sequence[Bytes],
 ) -> None:
     """Write rows: each agent's own observation, and what all agents of an environment share."""
-    sight.write_own(rows, own, agents)
-    for part, numbers in zip(sight.rest, shared, strict=bool(sight.rest)):
-        by_env = rows.view(np.uint8).reshape(len(numbers), -1, sight.nbytes)
+    layout.write_own(rows, own, agents)
+    for part, numbers in zip(layout.rest, shared, strict=bool(layout.rest)):
+        by_env = rows.view(np.uint8).reshape(len(numbers), -1, layout.nbytes)
         by_env[:, :, part.offset : part.end] = numbers[:, None]
 
 

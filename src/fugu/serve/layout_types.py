@@ -25,7 +25,7 @@ from fugu.native.nodes import (
     TextNode,
     TupleNode,
 )
-from fugu.native.packing_reference import fit_text
+from fugu.native.packing import fit_text
 from fugu.serve.errors import RequestError, mismatch, show, subfield
 from fugu.serve.json_types import (
     JsonType,

@@ -24,7 +24,7 @@ from fugu.native.nodes import (
     TupleNode,
     join,
 )
-from fugu.native.packing_reference import INDEX, LENGTH, describe
+from fugu.native.packing import INDEX, LENGTH, describe
 from fugu.spaces.leaves import Leaf
 
 Limits = int | Mapping[str, int] | None

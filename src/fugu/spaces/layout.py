@@ -21,8 +21,7 @@ from fugu.native.nodes import (
     TextNode,
     TupleNode,
 )
-from fugu.native.packing import make_packer
-from fugu.native.packing_reference import INDEX, LENGTH, cast, describe
+from fugu.native.packing import INDEX, LENGTH, cast, describe, make_packer
 from fugu.spaces.compile import Compiler, Limits
 from fugu.spaces.leaves import Leaf
 

@@ -31,7 +31,7 @@ from fugu.sweep.plan import SearchConfig, SweepPlan
 from fugu.sweep.ranges import nest
 from fugu.sweep.recovery import without_retried
 from fugu.sweep.sampler import INTERRUPTED, pareto_front
-from fugu.track.picture import COLOURS
+from fugu.track.curves import COLOURS
 from fugu.track.text import duration, number
 from fugu.training.config import PRESETS
 

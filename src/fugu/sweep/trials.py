@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fugu.core.config import Tree
 from fugu.core.errors import MissingExtraError, UsageError
-from fugu.track.jsonl import parse_metrics, read_metrics
+from fugu.track.sinks import parse_metrics, read_metrics
 
 DISK_FULL = 74  # exit code of a trial whose disk is full
 EPISODES = 100  # episodes that a score is the mean of

@@ -1,12 +1,7 @@
-"""Where metrics go: files, TensorBoard, Weights & Biases, and the terminal."""
+"""Metrics: sinks, curves, and the dashboard in the terminal."""
 
-from fugu.track.combine import CombinedSink
-from fugu.track.dashboard import Dashboard
-from fugu.track.jsonl import JsonlSink, read_metrics
-from fugu.track.sinks import Sink
-from fugu.track.snapshot import Snapshot
-from fugu.track.tensorboard import TensorboardSink
-from fugu.track.wandb import WandbSink
+from fugu.track.dashboard import Dashboard, Snapshot
+from fugu.track.sinks import CombinedSink, JsonlSink, Sink, TensorboardSink, WandbSink, read_metrics
 
 __all__ = [
     "CombinedSink",

@@ -22,7 +22,7 @@ from fugu.envs import suite
 from fugu.envs.native_env import native_library
 from fugu.envs.recipes import find_recipe, recipe_name
 from fugu.envs.resolve import resolve
-from fugu.policies.features import has_images, make_features
+from fugu.policies.encoders import has_images, make_features
 from fugu.vector import make
 
 log = logging.getLogger("fugu")
@@ -336,7 +336,7 @@ def choose(facts: EnvFacts) -> list[Choice]:
         "final_desired_kl": 0.001,
         "target_kl": 0.1,
         "value_loss": "mse",
-        "advantage_std_min": 0.01,
+        "advantage_std_min": 0.001,
     }
     found = [
         Choice("any environment", {"train": always}),

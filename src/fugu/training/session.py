@@ -27,11 +27,8 @@ from fugu.store.checkpoint import (
     refuses_misfits,
 )
 from fugu.store.run import Run
-from fugu.track.combine import CombinedSink
-from fugu.track.dashboard import Dashboard
-from fugu.track.jsonl import JsonlSink
-from fugu.track.sinks import Sink
-from fugu.track.snapshot import Snapshot
+from fugu.track.dashboard import Dashboard, Snapshot
+from fugu.track.sinks import CombinedSink, JsonlSink, Sink, TensorboardSink, WandbSink
 from fugu.training.auto.record import is_unfinished
 from fugu.training.auto.search import TrainMember, resume_auto, train_auto
 from fugu.training.auto_resume import newest_alike
@@ -464,12 +461,8 @@ class Session:
             return CombinedSink([])
         sinks: list[Sink] = [JsonlSink(self._run.metrics_path, first)]
         if self.cfg.run.tensorboard:
-            from fugu.track.tensorboard import TensorboardSink
-
             sinks.append(TensorboardSink(self._run.folder / "tensorboard", first))
         if self.cfg.run.wandb:
-            from fugu.track.wandb import WandbSink
-
             sinks.append(WandbSink(self._run.folder, name=self._run.name, config=self._run.config))
         return CombinedSink(sinks)
 

@@ -15,7 +15,7 @@ from fugu.core.errors import UsageError
 from fugu.policies.decision_transformer import DecisionTransformer
 from fugu.policies.policy import Policy
 from fugu.store.run import Run
-from fugu.track.picture import COLOURS, check_picture
+from fugu.track.curves import COLOURS, check_picture
 from fugu.training.evaluate import COPIES, MAX_EPISODE_STEPS, Evaluation, load_policies, play
 from fugu.training.inputs import RunInputs
 from fugu.vector import make

@@ -22,7 +22,7 @@ from fugu.core.errors import FuguError, UsageError
 from fugu.core.machine import keep_freed_memory
 from fugu.core.seeding import derive
 from fugu.envs.contract import AgentGroup
-from fugu.envs.plain import from_json, to_json
+from fugu.envs.states import from_json, to_json
 from fugu.policies.policy import Policy
 from fugu.store.checkpoint import Checkpoint, refuses_misfits
 from fugu.training.callbacks import Callbacks, check_metrics, check_settings

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 from fugu.core.errors import UsageError
 from fugu.core.seeding import fresh_seed
 from fugu.envs.contract import Info
-from fugu.envs.native_env import EPISODE, NativeEnv, episode_info, start_pool
-from fugu.envs.native_library import NativeLibrary, NativeSpec
+from fugu.envs.native_env import (
+    EPISODE,
+    NativeEnv,
+    NativeLibrary,
+    NativeSpec,
+    episode_info,
+    start_pool,
+)
 from fugu.vector.channel import Channel
 from fugu.vector.faults import WorkerError
 from fugu.vector.slab import Slab

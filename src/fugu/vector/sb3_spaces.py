@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import PackError, UsageError
 from fugu.envs.masks import mask_heads
 from fugu.native.nodes import join
-from fugu.native.packing_reference import describe
+from fugu.native.packing import describe
 from fugu.spaces import Layout, Leaf
 
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

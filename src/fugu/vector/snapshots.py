@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from fugu.core.errors import UsageError
 from fugu.envs.contract import Env, Info
 from fugu.envs.emulated import EmulatedEnv
-from fugu.envs.own_state import ReplayError
-from fugu.envs.plain import from_json, to_json
+from fugu.envs.states import ReplayError, from_json, to_json
 from fugu.vector.faults import RestartedError
 from fugu.vector.native_crew import NativeCrew
 from fugu.vector.slab import FIELDS, Slab

@@ -20,7 +20,7 @@ from fugu.core.closing import Closing
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup, Info
 from fugu.envs.native_env import check_actions
-from fugu.envs.plain import to_json
+from fugu.envs.states import to_json
 from fugu.spaces import Layout
 from fugu.vector.actions import ActionWriter
 from fugu.vector.batch import Batch

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from fugu.core.errors import ActionError, EnvError, UsageError
 from fugu.core.seeding import derive
-from fugu.envs.attributes import find_holder
 from fugu.envs.contract import Env
-from fugu.envs.emulated import EmulatedEnv
+from fugu.envs.emulated import EmulatedEnv, find_holder
 from fugu.envs.emulation import emulate
 from fugu.envs.finite import make_check, say_what_is_not_finite
 from fugu.envs.native_env import NativeEnv
-from fugu.envs.plain import from_json
+from fugu.envs.states import from_json
 from fugu.vector.channel import Channel
 from fugu.vector.slab import Slab
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fugu.core.errors import UsageError
-from fugu.envs.building import include_folder
-from fugu.envs.compilers import run_compiler, zig
+from fugu.envs.building import include_folder, run_compiler, zig
 from fugu.envs.contract import AgentGroup
 from fugu.envs.native_env import NativeEnv
 

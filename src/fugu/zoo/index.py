@@ -1,18 +1,22 @@
-"""The index of a zoo: which policies its folder holds, how well they play, and their checksums."""
+"""The index of a zoo, with the scores and checksums of its policies, and runs made of them."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fugu.core.errors import FuguError, UsageError
 from fugu.core.files import DOCUMENT, read_bytes
 from fugu.core.writing import write_whole
-from fugu.hub.contents import sha256_of
+from fugu.hub import pull as hub
+from fugu.hub.repositories import sha256_of
 from fugu.store import values
+from fugu.store.run import Run
 from fugu.store.schema import parse
 
 FOLDER = Path(__file__).parent / "policies"
@@ -146,3 +150,31 @@ def check_files(policy: ZooPolicy, folder: Path) -> None:
         else:
             continue
         raise ZooError(f"zoo policy {policy.name}: {problem}. {_REMEDY}")
+
+
+def pull(
+    name: str, into: Path | None = None, *, root: Path = Path("runs"), folder: Path = FOLDER
+) -> Run:
+    """Copy a policy into a new run folder; every file is verified and no code of it is run.
+
+    Args:
+        name: The policy's name, or its environment's.
+        into: The run folder to create; `<root>/<name>` if not given.
+        root: The folder of all runs.
+        folder: The folder of the zoo.
+
+    Raises:
+        ZooError: A file is missing or its checksum differs.
+    """
+    policy = find_policy(name, folder)
+    check_files(policy, folder)
+    source = (Path(folder) / policy.name).absolute()
+    return hub.pull(source, into if into is not None else root / policy.name).run
+
+
+@contextmanager
+def opened(name: str, folder: Path = FOLDER) -> Iterator[tuple[ZooPolicy, Run]]:
+    """Yield a policy's index entry and a verified copy of it as a run, which is deleted after."""
+    with tempfile.TemporaryDirectory(prefix="fugu-zoo-") as place:
+        policy = find_policy(name, folder)
+        yield policy, pull(policy.name, Path(place) / policy.name, folder=folder)

@@ -11,7 +11,7 @@ from typing import Any
 
 from fugu.algos.settings import read_config
 from fugu.core.errors import UsageError
-from fugu.hub.contents import (
+from fugu.hub.repositories import (
     CHECKSUMS,
     CONFIG,
     RUN,

@@ -28,7 +28,7 @@ from fugu.native.nodes import (
     TupleNode,
     join,
 )
-from fugu.policies.features import MOST_EMBEDDED, MOST_ONE_HOT, MOST_VALUES
+from fugu.policies.encoders import MOST_EMBEDDED, MOST_ONE_HOT, MOST_VALUES
 from fugu.policies.images import ImageShape
 from fugu.policies.unpack import unpack
 from fugu.spaces import Layout, Leaf

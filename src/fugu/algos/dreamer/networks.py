@@ -14,7 +14,7 @@ from fugu.algos.dreamer.config import DreamerPolicyConfig
 from fugu.algos.dreamer.maths import make_bins, symlog, two_hot_mean
 from fugu.algos.dreamer.rssm import EPSILON, Dense, fill, make_linear
 from fugu.policies.distribution import ActionDistribution
-from fugu.policies.features import Numbers, make_features
+from fugu.policies.encoders import Numbers, make_features
 from fugu.policies.images import Convolution, Feature, ImageShape
 from fugu.policies.unpack import unpack
 from fugu.spaces import Layout

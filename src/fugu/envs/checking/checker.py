@@ -13,9 +13,9 @@ from gymnasium import Space
 
 from fugu.core.errors import SpaceError, UsageError
 from fugu.core.seeding import derive
-from fugu.envs.checking.guard import Guard
 from fugu.envs.checking.inspection import Inspector
 from fugu.envs.checking.recording import (
+    Guard,
     Layouts,
     RecordedEnv,
     RecordedParallelEnv,
@@ -92,8 +92,8 @@ def check(
 class Checker:
     """Runs all checks of one environment.
 
-    One run of the bare environment is recorded, while the checks of single transitions look on.
-    The runs after it repeat its actions, and compare what the environment gives with the record.
+    One run of the bare environment is recorded while each transition is inspected. The runs after
+    it repeat its actions, and compare what the environment gives with the record.
     """
 
     def __init__(self, given: Any, guard: Guard, steps: int, seed: int, limits: Limits) -> None:
@@ -112,7 +112,7 @@ class Checker:
         try:
             self._run()
         except Finding as fatal:
-            self._findings.add(fatal)
+            self._findings.add_finding(fatal)
             reason = f"not run: see '{fatal.check}'"
         finally:
             self._close()
@@ -130,8 +130,6 @@ class Checker:
         if repeatable:
             self._guard.call("other seed", self._check_other_seed, env)
 
-    # ------------------------------------------------------------------ make, layout, close
-
     def _make(self) -> Any:
         """Return an environment: a fresh one if there is a factory."""
         if is_environment(self._given):
@@ -146,16 +144,16 @@ class Checker:
         for env in self._made.values():
             try:
                 self._guard.call("close", env.close)
-                self._findings.passed("close", f"closed the {len(self._made)} made here")
+                self._findings.note("close", f"closed the {len(self._made)} made here")
             except Finding as fatal:
-                self._findings.add(fatal)
+                self._findings.add_finding(fatal)
 
     def _describe(self, env: Any) -> None:
         spec, metadata = getattr(env, "spec", None), getattr(env, "metadata", None) or {}
         kind = type(getattr(env, "unwrapped", env))
         self._subject = str(getattr(spec, "id", None) or metadata.get("name") or kind.__name__)
         how = "made by the factory" if self._made else "given: reset, not closed"
-        self._findings.passed("make", f"{kind.__module__}.{kind.__qualname__}, {how}")
+        self._findings.note("make", f"{kind.__module__}.{kind.__qualname__}, {how}")
 
     def _check_layout(self, env: Any) -> None:
         agents = [AGENT] if isinstance(env, gymnasium.Env) else list(env.possible_agents)
@@ -172,7 +170,7 @@ class Checker:
         if not all(isinstance(action, Space) for _, action in self._spaces.values()):
             raise Finding("layout", "fail", "no actions can be drawn", "Declare action_space.")
         lines = (f"{shortened(agents)}: {layouts}" for layouts, agents in names.items())
-        self._findings.passed("layout", "\n".join(lines))
+        self._findings.note("layout", "\n".join(lines))
 
     def _compile(self, agent: Hashable, kind: int, limits: Limits) -> Layout | None:
         """Return the layout of one of an agent's spaces, or None if it does not compile."""
@@ -181,10 +179,8 @@ class Checker:
         except SpaceError as error:
             text = f"{_SPACES[kind]} of {agent!r}: {error}"
             advice = "Do what it says; limits= by path is for observations, a number for both."
-            self._findings.add(Finding("layout", "fail", text, advice, _SPACES[kind]))
+            self._findings.add("layout", "fail", text, advice, _SPACES[kind])
             return None
-
-    # ------------------------------------------------------------------ the recorded run
 
     def _recorded(self, env: Any, findings: Findings, *inspect: Any) -> RecordedEnv:
         """Return the recording wrapper for this kind of environment."""
@@ -233,10 +229,10 @@ class Checker:
         if forbidding := sum(not mask.all() for mask in masks):
             details["action masks"] = f"{forbidding:,} of {len(masks):,} forbid something"
         for name, detail in details.items():
-            self._findings.passed(name, detail)
+            self._findings.note(name, detail)
         if "layout" in self._findings.failed():
             for name in ("observations", "bounds"):
-                self._findings.skipped(name, "not run: see 'layout'")
+                self._findings.note(name, "not run: see 'layout'", "skip")
 
     @property
     def _num_steps(self) -> str:
@@ -246,20 +242,18 @@ class Checker:
         """Ask for the spaces of every agent again: they must be what they were."""
         for agent, before in self._spaces.items():
             for name, old, new in zip(_SPACES, before, declared(env, agent), strict=True):
-                text = f"{name}({agent!r}): expected the same on each call; got "
+                expected = f"{name}({agent!r}): expected the same on each call; got "
                 if new != old:
+                    text = f"{expected}{new} after {old}"
                     advice = "Fix the spaces of each agent when the environment is made."
-                    text = f"{text}{new} after {old}"
-                    self._findings.add(Finding("agents", "fail", text, advice, name))
+                    self._findings.add("agents", "fail", text, advice, name)
                 elif new is not old:
+                    text = f"{expected}another object, equal to the first"
                     advice = "Return the same object each time, or seeding it has no effect."
-                    text = f"{text}another object, equal to the first"
-                    self._findings.add(Finding("agents", "warn", text, advice, name))
+                    self._findings.add("agents", "warn", text, advice, name)
         acting = max(len(turn.masks) for turn in self._record)
         detail = f"{len(self._spaces)} possible; up to {acting} act at once"
-        self._findings.passed("agents", detail)
-
-    # ------------------------------------------------------------------ runs that repeat it
+        self._findings.note("agents", detail)
 
     def _find_difference(self, env: Any, check: str, seed: int) -> str | None:
         """Repeat the recorded run; return where it first differs, in words."""
@@ -278,32 +272,31 @@ class Checker:
         """Return whether a second run with the same seed is the same."""
         difference = self._find_difference(env, "same seed", self._seed)
         detail = f"seed {self._seed} twice: {self._num_steps}, all bytes equal"
-        self._findings.passed("same seed", detail)
+        self._findings.note("same seed", detail)
         if difference:
             text = f"seed {self._seed} twice: expected equal runs; they differ in {difference}"
             advice = "Call super().reset(seed=seed), and draw from self.np_random only."
             if type(getattr(env, "unwrapped", env)).__module__.split(".")[0] in _NETHACK:
-                advice = (
-                    "NetHack ignores reset(seed=): wrap it in fugu.envs.wrappers.SeededNetHack."
-                )
-            self._findings.add(Finding("same seed", "fail", text, advice))
-            self._findings.skipped("other seed", "not run: see 'same seed'")
+                wrapper = "fugu.envs.wrappers.SeededNetHack"
+                advice = f"NetHack ignores reset(seed=): wrap it in {wrapper}."
+            self._findings.add("same seed", "fail", text, advice)
+            self._findings.note("other seed", "not run: see 'same seed'", "skip")
         return difference is None
 
     def _check_other_seed(self, env: Any) -> None:
         difference = self._find_difference(env, "other seed", self._seed + 1)
         seeds = f"seeds {self._seed} and {self._seed + 1}"
-        self._findings.passed("other seed", f"{seeds} differ in {difference}")
+        self._findings.note("other seed", f"{seeds} differ in {difference}")
         if difference is None:
             text = f"expected runs that differ; {seeds} give the same {self._num_steps}"
             advice = "Nothing to do if nothing in it is random; else it ignores its seed."
-            self._findings.add(Finding("other seed", "warn", text, advice))
+            self._findings.add("other seed", "warn", text, advice)
 
     def _check_autoreset(self, env: Any, repeatable: bool) -> None:
         """Repeat the run through emulation: every row must be what the environment gave."""
         failed = [name for name in self._findings.failed() if name != "same seed"]
         names = ", ".join(f"'{name}'" for name in failed or ["same seed"])
-        self._findings.skipped("autoreset", f"not run: see {names}")
+        self._findings.note("autoreset", f"not run: see {names}", "skip")
         if "layout" in failed:
             return
         try:
@@ -312,16 +305,16 @@ class Checker:
             self._guard.call("autoreset", self._emulate, env, record)
         except Finding as refusal:
             if not failed:
-                self._findings.add(refusal)
+                self._findings.add_finding(refusal)
             return
         if repeatable:
             episodes = count(self._bare.episode, "episode")
             detail = f"{episodes} ended in {self._num_steps}; all rows as the environment gave them"
-            self._findings.passed("autoreset", detail)
+            self._findings.note("autoreset", detail)
         if not self._bare.episode:
             text = f"expected an episode that ends; none did in {self._num_steps}"
             advice = "Pass more steps=, or cut episodes off with gymnasium.wrappers.TimeLimit."
-            self._findings.add(Finding("autoreset", "warn", text, advice))
+            self._findings.add("autoreset", "warn", text, advice)
 
     def _emulate(self, source: Any, record: list[Turn]) -> None:
         limits, action_limits, seconds = self._limits, self._action_limits, list[float]()
@@ -338,7 +331,7 @@ class Checker:
                 seconds.append(self._guard.seconds)
             if mismatch := turn.mismatch(rows):
                 advice = "Please report it with this table: emulation changed what was given."
-                self._findings.add(Finding("autoreset", "fail", mismatch, advice))
+                self._findings.add("autoreset", "fail", mismatch, advice)
                 return
             for agent, action in turn.actions.items():
                 buffers, row = rows[agent]
@@ -351,7 +344,7 @@ class Checker:
         if emulated_seconds:
             times, note = times | {"step": emulated_seconds}, "medians; steps through emulation"
         medians = (f"{name} {median(each) * 1e6:.1f} us" for name, each in times.items())
-        self._findings.passed("time", f"{', '.join(medians)} ({note})")
+        self._findings.note("time", f"{', '.join(medians)} ({note})")
 
 
 def declared(env: Any, agent: Hashable) -> tuple[Any, Any]:

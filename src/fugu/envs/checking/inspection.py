@@ -15,7 +15,7 @@ from fugu.core.errors import PackError
 from fugu.envs.checking.recording import Layouts, Transition, fingerprint, leaves_of, name_leaf
 from fugu.envs.checking.report import Finding, Findings, Status
 from fugu.native.nodes import ArrayNode, Node, ScalarNode
-from fugu.native.packing_reference import ReferencePacker, describe, fit_array
+from fugu.native.packing import ReferencePacker, describe, fit_array
 from fugu.spaces import Layout
 
 _ROUNDING = 1e-6  # relative to a bound
@@ -45,7 +45,7 @@ class Inspector:
         agent = f", agent {transition.agent!r}" if self._several else ""
         for finding in found:
             finding.place = transition.place + agent
-            self._findings.add(finding)
+            self._findings.add_finding(finding)
         return row
 
     def check_kept(self, given: list[Transition]) -> None:
@@ -59,14 +59,14 @@ class Inspector:
         for path, place in changed.items():
             text = f"{name_leaf(path)}: expected it to stay as it was returned; it changed later"
             advice = "Return copies: fugu copies at once, but others may keep observations."
-            self._findings.add(Finding("kept observations", "warn", text, advice, path, place))
+            self._findings.add("kept observations", "warn", text, advice, path, place)
         if changed:
             self._recent.clear()
         self._recent.append(given)
 
 
 def check_finite(transition: Transition) -> Iterator[Finding]:
-    """Observations hold no NaN and no infinite numbers."""
+    """Find NaN and infinite numbers in an observation."""
     for path, leaf in leaves_of(transition.observation):
         array = np.asarray(leaf if isinstance(leaf, np.ndarray | float | np.floating) else 0)
         if array.dtype.kind != "f":
@@ -81,7 +81,7 @@ def check_finite(transition: Transition) -> Iterator[Finding]:
 
 
 def check_reward(transition: Transition) -> Iterator[Finding]:
-    """A reward is one finite real number."""
+    """Find a reward that is not one finite real number."""
     reward, got = transition.reward, describe(transition.reward)
     if transition.first:
         return
@@ -95,7 +95,7 @@ def check_reward(transition: Transition) -> Iterator[Finding]:
 
 
 def check_flags(transition: Transition) -> Iterator[Finding]:
-    """`terminated` and `truncated` are bools."""
+    """Find `terminated` and `truncated` that are not bools."""
     flags = {"terminated": transition.terminated, "truncated": transition.truncated}
     for name, flag in flags.items():
         if not transition.first and not isinstance(flag, bool | np.bool_):
@@ -106,7 +106,7 @@ def check_flags(transition: Transition) -> Iterator[Finding]:
 
 
 def check_info(transition: Transition) -> Iterator[Finding]:
-    """An info is a dict."""
+    """Find an info that is not a dict."""
     if not isinstance(transition.info, dict):
         mapping = isinstance(transition.info, Mapping)
         text = f"expected a dict; got {describe(transition.info)}"
@@ -117,11 +117,7 @@ CHECKS = (check_finite, check_reward, check_flags, check_info)
 
 
 class ObservationCheck(ReferencePacker):
-    """Packs observations, leaf by leaf and past the first mistake, and notes what does not fit.
-
-    Args:
-        layout: Layout of the observation, compiled with bounds.
-    """
+    """Packs observations, leaf by leaf and past the first mistake, and notes what does not fit."""
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout.root, layout.dtype, layout.size)
@@ -160,21 +156,21 @@ class ObservationCheck(ReferencePacker):
         if node.low is None or node.high is None:
             return
         low, high = node.low.reshape(node.shape), node.high.reshape(node.shape)
-        outside = (values < low) | (values > high)  # NaN counts as inside: check_finite reports it
-        if not outside.any():
+        shown = (values < low) | (values > high)  # NaN counts as inside: check_finite reports it
+        if not shown.any():
             return
         status: Status = "fail"
-        advice, shown = _WIDEN, outside
+        advice = _WIDEN
         if values.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 below, above = (_ROUNDING * np.maximum(1, np.abs(x)) for x in (low, high))
-                shown = (values < low - below) | (values > high + above)
-            if not shown.any():
-                status, advice, shown = "warn", "Clip it: rounding took it past its bound.", outside
-        text = (
-            f"{name}: expected {low[shown][0]} to {high[shown][0]}; "
-            f"got {values[shown][0]}{_index(shown)}"
-        )
+                far = (values < low - below) | (values > high + above)
+            if far.any():
+                shown = far
+            else:
+                status, advice = "warn", "Clip it: rounding took it past its bound."
+        bounds, got = f"{low[shown][0]} to {high[shown][0]}", f"{values[shown][0]}{_index(shown)}"
+        text = f"{name}: expected {bounds}; got {got}"
         self._found.append(Finding("bounds", status, text, advice, node.path))
 
 

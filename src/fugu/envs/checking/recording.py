@@ -1,35 +1,127 @@
-"""Recording: play an environment of any kind and record what it gives to its agents."""
+"""Recording: play an environment of any kind, guarded, and record what it gives to its agents."""
 
 from __future__ import annotations
 
 import copy
+import random
+import signal
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from fugu.core.errors import FuguError
 from fugu.core.seeding import episode_seed
-from fugu.envs.checking.guard import Guard
 from fugu.envs.checking.report import Finding, Findings, Status
 from fugu.envs.contract import Buffers
 from fugu.envs.gymnasium_env import AGENT, find_mask_method
 from fugu.envs.masks import MaskWriter, find_mask
 from fugu.native.nodes import join
-from fugu.native.packing_reference import describe
+from fugu.native.packing import describe
 from fugu.spaces import Layout
 
+T = TypeVar("T")
 Layouts = dict[Hashable, tuple[Layout | None, Layout | None]]  # observation and action, by agent
 Rows = dict[Hashable, tuple[Buffers, int]]  # where emulation keeps the row of each agent
 
 RUN_SECONDS = 20.0  # a run of a slow environment is cut short after this time
+_REPEAT_SECONDS = 1.0  # the alarm repeats, in case the environment swallowed the exception
 _STEP = ("observation", "reward", "terminated", "truncated", "info")
 _PARALLEL_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
+_NOTHING: tuple[Any, ...] = (None, 0.0, False, False, {})  # for values that a step leaves out
+
+
+class CallTimeoutError(BaseException):
+    """A call did not return in time.
+
+    Not an `Exception`, so that an environment which catches every `Exception` does not catch it.
+    """
+
+
+class Guard:
+    """Calls an environment, limits the time of each call, and turns exceptions into findings.
+
+    As a context manager it restores the global random generators, and a timer of the caller. Time
+    limits need SIGALRM, so they work in the main thread of a POSIX system, for anything but C code
+    that never returns; elsewhere calls have none.
+
+    Attributes:
+        seconds: Duration of the last call.
+    """
+
+    def __init__(self, call_seconds: float) -> None:
+        self._limit, self._armed, self.seconds = call_seconds, False, 0.0
+
+    def __enter__(self) -> Guard:
+        self._python, self._numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        self._torch: Any = sys.modules.get("torch")
+        self._torch_state = self._torch.get_rng_state() if self._torch else None
+        main = threading.current_thread() is threading.main_thread()
+        # A handler of None was installed outside of Python and could not be restored.
+        if main and hasattr(signal, "SIGALRM") and signal.getsignal(signal.SIGALRM) is not None:
+            self._entered = time.monotonic()
+            self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
+            self._handler = signal.signal(signal.SIGALRM, self._interrupt)
+            self._armed = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        if self._torch:
+            self._torch.set_rng_state(self._torch_state)
+        if self._armed:
+            signal.signal(signal.SIGALRM, self._handler)
+            remaining, interval = self._timer
+            if remaining:
+                elapsed = time.monotonic() - self._entered
+                signal.setitimer(signal.ITIMER_REAL, max(remaining - elapsed, 0.001), interval)
+
+    def call(self, check: str, function: Callable[..., T], *args: Any, place: str = "") -> T:
+        """Call `function(*args)`; whatever it raises becomes a failure of `check` at `place`."""
+        self._set_alarm(self._limit)
+        began = time.perf_counter()
+        try:
+            return function(*args)
+        except Finding:
+            raise
+        except (Exception, SystemExit, CallTimeoutError) as error:
+            text = _last_lines(error)
+            advice = f"Fix the environment, which raised this error in {check}."
+            if isinstance(error, FuguError):
+                text, advice = str(error), "Do what the error says."
+            elif check == "reset" and isinstance(error, TypeError) and "argument" in str(error):
+                advice = "Declare it as reset(self, *, seed=None, options=None): fugu passes both."
+            raise Finding(check, "fail", text, advice, place=place) from error
+        finally:
+            self.seconds = time.perf_counter() - began
+            self._set_alarm(0)
+
+    def _set_alarm(self, seconds: float) -> None:
+        if self._armed:
+            signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_SECONDS if seconds else 0)
+
+    def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        raise CallTimeoutError(f"did not return within {self._limit:g} seconds")
+
+
+def _last_lines(error: BaseException) -> str:
+    """Return where an error was raised, below the guard, and its message, in at most 8 lines."""
+    below = error.__traceback__ and error.__traceback__.tb_next
+    text = traceback.format_exception(type(error), error, below, limit=-2, chain=False)
+    lines = "".join(text).removeprefix("Traceback (most recent call last):\n").splitlines()
+    lines = [line for line in lines if set(line.strip()) - set("^~")]
+    return "\n".join(lines if len(lines) <= 8 else [*lines[:4], "  ...", *lines[-3:]])
 
 
 @dataclass
@@ -83,14 +175,13 @@ class Turn:
                 name = "final observation" if given.ended else "observation"
                 return f"{given.place}: the {name} of {given.agent!r} is not what was given"
             with np.errstate(over="ignore"):  # the check of rewards reports what is too large
-                reward = np.float32(np.ravel(given.reward)[0])
-            outcome = [float(reward), is_set(given.terminated), is_set(given.truncated)]
+                reward = float(np.float32(np.ravel(given.reward)[0]))
+            outcome = [reward, is_set(given.terminated), is_set(given.truncated)]
             arrays = buffers.rewards, buffers.terminations, buffers.truncations
             got = [array[row].item() for array in arrays]
             if not given.first and not np.array_equal(outcome, got, equal_nan=True):
-                return (
-                    f"{given.place}: reward and flags of {given.agent!r} are {got}, not {outcome}"
-                )
+                who = f"{given.place}: reward and flags of {given.agent!r}"
+                return f"{who} are {got}, not {outcome}"
         return None
 
 
@@ -105,7 +196,7 @@ class RecordedEnv:
         findings: Findings,
         inspect: Callable[[Transition], int | None] = lambda _: None,
     ) -> None:
-        self.episode, self._step = -1, 0  # episode under way, and steps of it
+        self.episode, self._step = -1, 0  # the current episode, and steps of it
         self.seconds: dict[str, list[float]] = {}  # duration of each call, by method
         self._env, self._layouts, self._guard = env, layouts, guard
         self._findings, self._inspect = findings, inspect
@@ -121,7 +212,11 @@ class RecordedEnv:
         began = time.monotonic()
         for number in range(steps + 1):
             if not self._waiting:
-                self._reset(episode_seed(seed, self.episode + 1))
+                self.episode, self._step = self.episode + 1, 0
+                self._begin_episode(episode_seed(seed, self.episode))
+                if not self._waiting:
+                    text = "reset: expected at least one agent that can act; got none"
+                    self._fail("reset", text, "Start each episode with an agent that is not over.")
             turn = Turn(self._given, {given.agent: self._mask(given) for given in self._waiting})
             yield turn
             if number == steps or time.monotonic() - began > RUN_SECONDS:
@@ -134,13 +229,12 @@ class RecordedEnv:
         """The transitions of the agents that act next."""
         return [transition for transition in self._given if not transition.ended]
 
-    def _reset(self, seed: int) -> None:
-        self.episode, self._step = self.episode + 1, 0
-        self._begin_episode(seed)
-        if not self._waiting:
-            text = "reset: expected at least one agent that can act; got none"
-            advice = "Start each episode with an agent that is not over."
-            raise self._finding("reset", "fail", text, advice)
+    @property
+    def _place(self) -> str:
+        """Where in the run this is, in words."""
+        if self._step:
+            return f"episode {self.episode}, step {self._step}"
+        return f"reset of episode {self.episode}"
 
     # ------------------------------------------------------------------ by kind of environment
 
@@ -154,6 +248,14 @@ class RecordedEnv:
 
     # ------------------------------------------------------------------ calls and transitions
 
+    def _note(
+        self, check: str, text: str, advice: str, where: str = "", status: Status = "warn"
+    ) -> None:
+        self._findings.add(check, status, text, advice, where, self._place)
+
+    def _fail(self, check: str, text: str, advice: str) -> NoReturn:
+        raise Finding(check, "fail", text, advice, place=self._place)
+
     def _call(self, name: str, returns: tuple[str, ...], *args: Any, **kwargs: Any) -> Any:
         """Call a method that returns a tuple of these values, or anything if none are named."""
         check, before = "reset" if name == "reset" else "step", fingerprint(args)
@@ -163,24 +265,12 @@ class RecordedEnv:
         if fingerprint(args) != before:
             text = "expected step to leave the action unchanged; it wrote into the action"
             advice = "Copy the action before changing it: it belongs to the caller."
-            self._findings.add(self._finding("actions", "fail", text, advice))
+            self._note("actions", text, advice, status="fail")
         if returns and not (isinstance(result, tuple) and len(result) == len(returns)):
             text = f"{name}: expected a tuple ({', '.join(returns)}); got {describe(result)}"
             advice = "Return such a tuple; wrap an environment of the old Gym with shimmy."
-            raise self._finding(check, "fail", text, advice)
+            self._fail(check, text, advice)
         return result
-
-    @property
-    def _place(self) -> str:
-        """Where in the run this is, in words."""
-        if self._step:
-            return f"episode {self.episode}, step {self._step}"
-        return f"reset of episode {self.episode}"
-
-    def _finding(
-        self, check: str, status: Status, text: str, advice: str, where: str = ""
-    ) -> Finding:
-        return Finding(check, status, text, advice, where, self._place)
 
     def _add(
         self, agent: Hashable, observation: Any, info: Any, *outcome: Any, first: bool = False
@@ -237,7 +327,7 @@ class RecordedParallelEnv(RecordedEnv):
         if agent not in self._layouts:
             text = f"expected one of the possible_agents {list(self._layouts)}; got {agent!r}"
             advice = "List every agent that may ever appear in possible_agents."
-            raise self._finding("agents", "fail", text, advice)
+            self._fail("agents", text, advice)
         return agent
 
     def _call_for_dicts(
@@ -248,20 +338,18 @@ class RecordedParallelEnv(RecordedEnv):
         for part, values in zip(returns, result, strict=True):
             if not isinstance(values, Mapping):
                 text = f"{name}: expected {part} as a dict by agent; got {describe(values)}"
-                raise self._finding(name, "fail", text, f"Return {part} as {{agent: value}}.")
+                self._fail(name, text, f"Return {part} as {{agent: value}}.")
             for agent in set(values) - set(self._layouts):
                 text = f"{name}: expected {part} of possible_agents only; got {part} of {agent!r}"
                 advice = "Return values of possible_agents only: other agents have no row."
-                status: Status = "warn" if part == "infos" else "fail"
-                self._findings.add(self._finding("agents", status, text, advice, part))
+                self._note("agents", text, advice, part, "warn" if part == "infos" else "fail")
         return result
 
     def _join(self, agent: Hashable, observations: Any, infos: Any) -> None:
         """Record what is given to an agent that has not acted yet."""
         if agent not in observations:
             text = f"expected an observation of each agent in env.agents; got none of {agent!r}"
-            advice = "Return an observation of each agent in env.agents."
-            raise self._finding("agents", "fail", text, advice)
+            self._fail("agents", text, "Return an observation of each agent in env.agents.")
         self._add(agent, observations[agent], infos.get(agent, {}), first=True)
 
     def _outcome(self, agent: Hashable, result: Any, present: bool) -> None:
@@ -269,19 +357,17 @@ class RecordedParallelEnv(RecordedEnv):
         for name, values in zip(_PARALLEL_STEP[1:], result[1:], strict=True):
             if agent not in values:
                 text = f"step: expected {name} of each agent that acted; got none of {agent!r}"
-                advice = "Return a value for each agent that acted."
-                self._findings.add(self._finding("agents", "warn", text, advice, name))
-        defaults: tuple[Any, ...] = (None, 0.0, False, False, {})
-        values = (part.get(agent, default) for part, default in zip(result, defaults, strict=True))
+                self._note("agents", text, "Return a value for each agent that acted.", name)
+        values = (part.get(agent, default) for part, default in zip(result, _NOTHING, strict=True))
         observation, *outcome, info = values
         ended = self._add(agent, observation, info, *outcome).ended
         if ended and present:
             text = f"expected env.agents without agents that are over; got {agent!r}"
             advice = "Remove agents from env.agents when they are terminated or truncated."
-            self._findings.add(self._finding("agents", "warn", text, advice))
+            self._note("agents", text, advice)
         if not ended and not present:
             text = f"{agent!r} left env.agents neither terminated nor truncated"
-            raise self._finding("agents", "fail", text, "Set one of the two when an agent leaves.")
+            self._fail("agents", text, "Set one of the two when an agent leaves.")
 
 
 class RecordedTurnEnv(RecordedParallelEnv):
@@ -303,8 +389,7 @@ class RecordedTurnEnv(RecordedParallelEnv):
                 return
             action = None
         text = f"{self._env.agents} stay in env.agents after each of them is over"
-        advice = "Remove an agent from env.agents on its step(None)."
-        raise self._finding("agents", "fail", text, advice)
+        self._fail("agents", text, "Remove an agent from env.agents on its step(None).")
 
     def _last(self, first: bool) -> None:
         observation, *outcome, info = self._call("last", _STEP)

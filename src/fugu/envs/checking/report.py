@@ -38,18 +38,19 @@ class Findings:
         self._findings: dict[tuple[str, str, str], Finding] = {}
         self._details: dict[str, tuple[Status, str]] = {}
 
-    def add(self, finding: Finding) -> None:
-        """Add a finding."""
+    def add(self, check: str, status: Status, text: str, advice: str, *at: str) -> None:
+        """Add a finding; the arguments are those of `Finding`, where and place the last."""
+        where, place = (*at, "", "")[:2]
+        self.add_finding(Finding(check, status, text, advice, where, place))
+
+    def add_finding(self, finding: Finding) -> None:
+        """Add a finding, or count it if there is one like it."""
         key = finding.check, finding.where, finding.advice
         self._findings.setdefault(key, finding).count += 1
 
-    def passed(self, check: str, detail: str) -> None:
-        """Record what a check looked at; its findings, if any, take precedence."""
-        self._details[check] = "ok", detail
-
-    def skipped(self, check: str, reason: str) -> None:
-        """Record why a check did not run."""
-        self._details[check] = "skip", reason
+    def note(self, check: str, detail: str, status: Status = "ok") -> None:
+        """Record what a check looked at, or why it did not run; findings take precedence."""
+        self._details[check] = status, detail
 
     def failed(self) -> list[str]:
         """Return the names of the checks that have failures."""
@@ -142,7 +143,7 @@ class Report:
         return {"subject": self.subject, "ok": self.ok, "verdict": self.verdict, "rows": rows}
 
     def __rich__(self) -> Table:
-        table = Table(title=f"fugu.check: {self.subject}", title_justify="left", expand=False)
+        table = Table(title=f"fugu.check: {self.subject}", title_justify="left")
         table.add_column("check", no_wrap=True)
         table.add_column("", no_wrap=True)
         table.add_column("what was seen", overflow="fold")
@@ -156,11 +157,9 @@ class Report:
 
     def show(self) -> None:
         """Print the table and the verdict to stdout."""
-        console = Console()
+        console, color = Console(), _COLORS["ok" if self.ok else "fail"]
         console.print(self)
-        console.print(
-            Text(self.verdict, style=_COLORS["ok" if self.ok else "fail"]), soft_wrap=True
-        )
+        console.print(Text(self.verdict, style=color), soft_wrap=True)
 
     def __str__(self) -> str:
         width = max((len(row.name) for row in self.rows), default=0) + 2

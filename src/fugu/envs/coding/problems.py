@@ -1,4 +1,4 @@
-"""Problems for programs: what is asked, tests that are told, and hidden ones that decide.
+"""Problems for programs: a prompt, public tests that are shown, and hidden ones that decide.
 
 `load_problems` finds them by name: "humaneval" and "codeio" from packages that carry them,
 "expressions" made here, or a JSONL file. A line of such a file is
@@ -13,14 +13,14 @@ with `stdin` in place of `args` for scripts (no entry), or `check`, the source o
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fugu.core.errors import MissingExtraError, UsageError
 from fugu.core.files import parse_json, read_lines
-from fugu.envs.coding.expressions import make_expressions
 from fugu.sandbox import Case, Limits, Task
 
 DEFAULT_LIMITS = Limits()
@@ -34,12 +34,12 @@ class Problem:
     """One problem.
 
     Attributes:
-        name: Its own among all.
-        prompt: What is shown.
+        name: A unique name.
+        prompt: The text that the agent sees.
         hidden: Tests that decide.
-        public: Tests whose outcome may be told; None: there are none.
-        header: Source that stands before what is written.
-        solution: A right program, as it would be written; empty if none is known.
+        public: Tests whose outcome the agent may see; None: there are none.
+        header: Source that stands before what the agent writes.
+        solution: A correct program, as it would be written; empty if none is known.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Problem:
     solution: str = ""
 
     def source(self, written: str) -> str:
-        """The whole program."""
+        """Return the whole program."""
         return self.header + written
 
 
 def load_problems(source: str | Path, limits: Limits = DEFAULT_LIMITS) -> tuple[Problem, ...]:
-    """Problems by the name of their collection, or from a JSONL file.
+    """Load problems by the name of their collection, or from a JSONL file.
 
     >>> len(load_problems("expressions")) > 100
     True
@@ -64,11 +64,7 @@ def load_problems(source: str | Path, limits: Limits = DEFAULT_LIMITS) -> tuple[
     if name == "humaneval":
         return tuple(_humaneval(line, limits) for line in read_package(name, "HumanEval.jsonl.gz"))
     if name == "expressions":
-        return tuple(
-            Problem(made.name, made.prompt, made.hidden(limits), made.public(limits),
-                    made.header, made.solution)
-            for made in make_expressions()
-        )  # fmt: skip
+        return make_expressions(limits=limits)
     path = Path(name)
     if not path.is_file():
         raise UsageError(
@@ -79,7 +75,7 @@ def load_problems(source: str | Path, limits: Limits = DEFAULT_LIMITS) -> tuple[
 
 
 def read_problems(path: Path, limits: Limits = DEFAULT_LIMITS) -> tuple[Problem, ...]:
-    """The problems of a JSONL file; `.gz` may be packed."""
+    """Read the problems of a JSONL file, which may be compressed (`.gz`)."""
     found: dict[str, Problem] = {}
     for number, line in enumerate(_lines(path), 1):
         try:
@@ -95,7 +91,7 @@ def read_problems(path: Path, limits: Limits = DEFAULT_LIMITS) -> tuple[Problem,
 
 
 def parse_problem(line: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Problem:
-    """A problem of what a line says."""
+    """Return the problem of one line."""
     if not isinstance(line, Mapping) or not {"name", "prompt"} <= line.keys():
         raise UsageError("given a problem without name or prompt; allowed: both, and tests.")
     if unknown := line.keys() - _KEYS:
@@ -104,55 +100,42 @@ def parse_problem(line: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> P
     for test in tests:
         if unknown := test.keys() - _TEST_KEYS:
             raise UsageError(f"a test: given {sorted(unknown)}; allowed: {sorted(_TEST_KEYS)}.")
+        if "expected" not in test:
+            raise UsageError("a test: given no 'expected'; allowed: the program's correct answer.")
     name, entry = str(line["name"]), str(line.get("entry", ""))
-    told = tuple(_case(test) for test in tests if test.get("public"))
+    shown = tuple(_case(test) for test in tests if test.get("public"))
     check, setup = str(line.get("check", "")), str(line.get("setup", ""))
     hidden = Task(name, entry, tuple(map(_case, tests)), check=check, setup=setup, limits=limits)
-    public = Task(name, entry, told, limits=limits) if told else None
+    public = Task(name, entry, shown, limits=limits) if shown else None
     header, solution = str(line.get("header", "")), str(line.get("solution", ""))
     return Problem(name, str(line["prompt"]), hidden, public, header, solution)
 
 
 def _case(test: Mapping[str, Any]) -> Case:
-    if "expected" not in test:
-        raise UsageError("a test: given no 'expected'; allowed: what the program should answer.")
-    return Case(
-        tuple(test.get("args", ())),
-        test["expected"],
-        dict(test.get("kwargs", {})),
-        str(test.get("stdin", "")),
-    )
+    args, kwargs = tuple(test.get("args", ())), dict(test.get("kwargs", {}))
+    return Case(args, test["expected"], kwargs, str(test.get("stdin", "")))
 
 
 def _humaneval(line: Mapping[str, Any], limits: Limits) -> Problem:
-    """A function that is to be completed; its tests are a `check`."""
-    name, prompt = str(line["task_id"]), str(line["prompt"])
-    task = Task(name, line["entry_point"], check=line["test"], setup=prompt_helpers(prompt),
-                limits=limits)  # fmt: skip
+    """Return a function that is to be completed; its tests are a `check`."""
+    name, prompt, entry = str(line["task_id"]), str(line["prompt"]), line["entry_point"]
+    above, _, _ = prompt.rpartition("\ndef ")  # imports and helpers that the test may need
+    task = Task(name, entry, check=line["test"], setup=f"{above}\n", limits=limits)
     return Problem(name, prompt, task, None, prompt, line["canonical_solution"])
 
 
-def prompt_helpers(prompt: str) -> str:
-    """What a test may need of the text before the function: imports and helpers above it."""
-    above, _, _ = prompt.rpartition("\ndef ")
-    return above + "\n"
-
-
-def package_file(collection: str, file: str) -> Path:
-    """A file that a package carries."""
+def read_package(collection: str, file: str) -> Iterable[Mapping[str, Any]]:
+    """Yield the lines of a file that a package carries."""
     package = _PACKAGES[collection]
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise MissingExtraError(package, "coding")
-    folder = Path(spec.origin).parent / "data"
-    if not (folder / file).is_file():
-        raise UsageError(f"{collection}: given {folder}, where there is no {file}. Reinstall it.")
-    return folder / file
-
-
-def read_package(collection: str, file: str) -> Iterable[Mapping[str, Any]]:
-    """The lines of a file that a package carries."""
-    return (parse_json(line) for line in _lines(package_file(collection, file)))
+    path = Path(spec.origin).parent / "data" / file
+    if not path.is_file():
+        raise UsageError(
+            f"{collection}: given {path.parent}, where there is no {file}. Reinstall it."
+        )
+    return (parse_json(line) for line in _lines(path))
 
 
 def _lines(path: Path) -> Iterable[bytes]:
@@ -160,3 +143,70 @@ def _lines(path: Path) -> Iterable[bytes]:
         yield from (line for line in read_lines(path) if line.strip())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}.") from None
+
+
+# ---------------------------------------------------------------------- expressions
+
+COUNT, EASY, SEED = 400, 40, 7  # problems; those of one operation, which come first; their seed
+SHOWN, TESTED = 4, 12
+_Leaf = tuple[str, Callable[[int, int], int]]
+_JOINS: tuple[_Leaf, ...] = (
+    ("{} + {}", lambda x, y: x + y),
+    ("{} - {}", lambda x, y: x - y),
+    ("{} * {}", lambda x, y: x * y),
+    ("max({}, {})", max),
+    ("min({}, {})", min),
+    ("abs({} - {})", lambda x, y: abs(x - y)),
+)
+
+
+def make_expressions(
+    count: int = COUNT, seed: int = SEED, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Problem, ...]:
+    """Return problems that ask for the expression of two numbers with given results.
+
+    A fixed seed makes them the same for everybody; no two have the same results on the tests'
+    numbers. The agent writes the expression behind `return`, in one line.
+
+    >>> first, *_ = make_expressions(3)
+    >>> first.name, first.hidden.cases[0].args == (1, 1)
+    ('expressions/0', False)
+    """
+    rng = random.Random(seed)
+    pairs = [(rng.randint(-9, 9), rng.randint(-9, 9)) for _ in range(TESTED)]
+    known: set[tuple[int, ...]] = set()
+    found: list[Problem] = []
+    while len(found) < count:
+        text, function = _draw(rng, 1 if len(found) < EASY else 2)
+        results = tuple(function(a, b) for a, b in pairs)
+        if results in known or len(set(results)) < SHOWN:
+            continue
+        known.add(results)
+        name = f"expressions/{len(found)}"
+        cases = tuple(Case(pair, result) for pair, result in zip(pairs, results, strict=True))
+        shown = [f"f{case.args} == {case.expected}\n" for case in cases[:SHOWN]]
+        hidden = Task(name, "f", cases, limits=limits)
+        public = Task(name, "f", cases[:SHOWN], limits=limits)
+        header = "def f(a, b):\n    return "
+        found.append(Problem(name, "".join(shown), hidden, public, header, text))
+    return tuple(found)
+
+
+def _draw(rng: random.Random, depth: int) -> _Leaf:
+    """Draw an expression of `depth` operations, one inside the other."""
+    if depth == 0:
+        return _leaf(rng)
+    form, join = rng.choice(_JOINS)
+    left, right = _draw(rng, depth - 1), _leaf(rng)
+    if rng.random() < 0.5:
+        left, right = right, left
+    named = form.startswith(("max", "min", "abs"))
+    texts = [text if named or len(text) == 1 else f"({text})" for text, _ in (left, right)]
+    return form.format(*texts), lambda a, b: join(left[1](a, b), right[1](a, b))
+
+
+def _leaf(rng: random.Random) -> _Leaf:
+    digit = rng.randint(1, 9)
+    return rng.choice(
+        (("a", lambda a, b: a), ("b", lambda a, b: b), (str(digit), lambda a, b: digit))
+    )

@@ -13,17 +13,17 @@ from fugu.sandbox.texts import clean
 
 
 class Tokenizer(Protocol):
-    """Texts to numbers below `size`, and back."""
+    """Turns text into numbers below `size`, and back."""
 
     @property
     def size(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
 
     def encode(self, text: str) -> list[int]:
-        """A text as tokens."""
+        """Return the tokens of a text."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens; what is none in the middle of a character becomes U+FFFD."""
+        """Return the text of tokens; an incomplete character becomes U+FFFD."""
 
 
 class ByteTokenizer:
@@ -36,16 +36,16 @@ class ByteTokenizer:
     size = 256
 
     def encode(self, text: str) -> list[int]:
-        """A text as tokens."""
+        """Return the tokens of a text."""
         return list(text.encode("utf-8", "replace"))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return bytes(tokens).decode("utf-8", "replace")
 
 
 class LetterTokenizer:
-    """A few letters, each a token: the smallest table that a family of problems needs.
+    """Each of a few letters is a token: the smallest vocabulary for a family of problems.
 
     >>> LetterTokenizer("ab+").encode("a+b")
     [0, 2, 1]
@@ -57,15 +57,15 @@ class LetterTokenizer:
 
     @property
     def size(self) -> int:
-        """How many letters."""
+        """Number of letters."""
         return len(self._letters)
 
     def encode(self, text: str) -> list[int]:
-        """A text as tokens; letters that are none of these are left out."""
+        """Return the tokens of a text, without other letters."""
         return [self._numbers[letter] for letter in text if letter in self._numbers]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return "".join(self._letters[token] for token in tokens)
 
 
@@ -77,7 +77,7 @@ class PairTokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int = 1024) -> PairTokenizer:
-        """Learn the pairs of some texts."""
+        """Train on some texts."""
         if size < 256:
             raise UsageError(f"size: given {size}; allowed: 256, one for each byte, or more.")
         package = _package()
@@ -87,7 +87,7 @@ class PairTokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> PairTokenizer:
-        """One that was saved, or any file of the `tokenizers` package."""
+        """Load a saved one, or any file of the `tokenizers` package."""
         package = _package()
         try:
             return cls(package.Tokenizer.from_str(read_text(path)))
@@ -99,30 +99,29 @@ class PairTokenizer:
             ) from None
 
     def save(self, path: str | Path) -> None:
-        """Keep it in a file."""
+        """Save it to a file."""
         self._tokenizer.save(str(path))
 
     @property
     def size(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return int(self._tokenizer.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """A text as tokens; a lone surrogate is a question mark."""
+        """Return the tokens of a text; a lone surrogate is a question mark."""
         return list(self._tokenizer.encode(clean(text)).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return str(self._tokenizer.decode(list(tokens)))
 
 
 def make_tokenizer(name: str, texts: Iterable[str] = ()) -> Tokenizer:
-    """A tokenizer by name.
+    """Make a tokenizer by name.
 
     Args:
-        name: "bytes"; "bpe" or "bpe:SIZE", learned from the texts; "letters:abc"; or the path of a
-            file.
-        texts: What pairs are learned from.
+        name: "bytes"; "bpe" or "bpe:SIZE", trained on `texts`; "letters:abc"; or a file.
+        texts: Texts to train on.
     """
     kind, _, rest = name.partition(":")
     if kind == "bytes" and not rest:

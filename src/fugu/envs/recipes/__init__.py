@@ -1,35 +1,38 @@
 """Recipes: environments of other packages by one word, made and trained in the usual way.
 
-Each is a module of this folder with a `RECIPE`, and a TOML file of settings beside it.
+A module of this folder has its `RECIPES`; a TOML file beside it has the settings of each.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from functools import cache
 
 from fugu.envs import suite
 from fugu.envs.recipes.recipe import Recipe
 
 GROUP = "fugu.recipes"  # entry points of other packages that name a module with a RECIPE
+MODULES = ("atari", "batched", "emulators", "gym_families", "pettingzoo_families", "roguelikes")
 
 __all__ = ["GROUP", "Recipe", "all_recipes", "find_recipe", "recipe_name"]
 
 
 @cache
 def all_recipes() -> tuple[Recipe, ...]:
-    """Those of fugu and of other packages, whatever is installed of what they need."""
+    """Return the recipes of fugu and of other packages, whether they can be used here or not."""
     from importlib.metadata import entry_points  # slow to import, and not always needed
 
-    names = [f"{__name__}.{found.name}" for found in pkgutil.iter_modules(__path__)]
+    names = [f"{__name__}.{name}" for name in MODULES]
     names += [point.value for point in entry_points(group=GROUP)]
-    found = [getattr(importlib.import_module(name), "RECIPE", None) for name in names]
-    return tuple(sorted(filter(None, found), key=lambda recipe: recipe.prefix.lower()))
+    found: list[Recipe] = []
+    for name in names:
+        module = importlib.import_module(name)
+        found += getattr(module, "RECIPES", None) or (module.RECIPE,)
+    return tuple(sorted(found, key=lambda recipe: recipe.prefix.lower()))
 
 
 def find_recipe(env: str) -> Recipe | None:
-    """The recipe that a name belongs to, installed or not.
+    """Return the recipe that a name belongs to, installed or not.
 
     >>> find_recipe("procgen:coinrun").extra, find_recipe("nethack").extra, find_recipe("CartPole")
     ('procgen', 'nethack', None)

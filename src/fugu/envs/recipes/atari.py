@@ -1,6 +1,6 @@
 """Atari by the Arcade Learning Environment: one game driven from Python, or ALE's own vector.
 
-Both see the same: the maximum of the last two of four frames, grey, 84 x 84, the last four of them.
+Both give the maximum of the last two of four frames, grey, 84 x 84, the last four of them.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from numpy.typing import NDArray
 from fugu.core.config import from_tree
 from fugu.core.errors import UsageError
 from fugu.envs.batch_env import BatchEnv, Moves
-from fugu.envs.own_state import join_state, split_state
 from fugu.envs.recipes.pixels import FrameStack, Picture, Shrink
 from fugu.envs.recipes.recipe import Recipe
+from fugu.envs.states import join_state, split_state
 
 
 @dataclass(frozen=True)
 class AtariSettings:
-    """How a game is played; names and meaning as of ALE's own vector environment.
+    """How a game is played; names and meanings are those of ALE's own vector environment.
 
     Attributes:
         frameskip: Frames of a step.
         stack_num: Pictures in an observation.
-        img_height: Of a picture.
-        img_width: Of a picture.
+        img_height: Height of a picture in pixels.
+        img_width: Width of a picture in pixels.
         noop_max: The most frames without an action before a game begins.
         use_fire_reset: Press fire to begin games that wait for it.
         episodic_life: A lost life ends an episode; the game goes on in the next one.
-        repeat_action_probability: With which the emulator takes the last action once more.
+        repeat_action_probability: Probability that the emulator repeats the last action.
         full_action_space: All 18 actions, not only those that do something in the game.
-        max_num_frames_per_episode: After which a game is cut off.
+        max_num_frames_per_episode: Frames after which a game is truncated.
     """
 
     frameskip: int = 4
@@ -60,10 +60,10 @@ STANDARD = AtariSettings()
 
 
 class AtariGame(gymnasium.Env[Any, Any]):
-    """One game; the info of a game's end has its `score`, whatever lives made of episodes.
+    """One game; the info of a game's end has the `score` of the game, not of the last life.
 
     Attributes:
-        ale: The emulator. A seed makes it load the game anew, which takes long.
+        ale: The emulator. A seed makes it load the game again, which is slow.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Picture, dict[str, Any]]:
-        """A new game; without a seed, after a lost life, the game as it stands."""
+        """Begin a new game; without a seed, after a lost life, continue the game."""
         super().reset(seed=seed)
         if seed is not None:
             self.ale.setInt("random_seed", int(self.np_random.integers(2**31 - 1)))
@@ -112,16 +112,16 @@ class AtariGame(gymnasium.Env[Any, Any]):
         return self._frames.push(self._shrink(self._two[1])), {}
 
     def step(self, action: Any) -> tuple[Picture, float, bool, bool, dict[str, Any]]:
-        """Take the action for some frames."""
-        chosen, ale, earned = self._actions[int(action)], self.ale, 0.0
+        """Repeat the action for `frameskip` frames."""
+        chosen, ale, reward = self._actions[int(action)], self.ale, 0.0
         for left in range(self._cfg.frameskip - 1, -1, -1):
-            earned += ale.act(chosen)
+            reward += ale.act(chosen)
             if ale.game_over():
                 break
             if left < 2:
                 ale.getScreenGrayscale(self._two[left])
         seen = self._frames.push(self._shrink(np.maximum(self._two[0], self._two[1])))
-        self._score += earned
+        self._score += reward
         truncated = ale.game_truncated()
         over = ale.game_over(with_truncation=False)
         lives, before = ale.lives(), self._lives
@@ -129,33 +129,34 @@ class AtariGame(gymnasium.Env[Any, Any]):
         info = {"score": self._score} if over or truncated else {}
         lost = self._cfg.episodic_life and lives < before
         self._goes_on = lost and not (over or truncated)
-        return seen, earned, over or lost, truncated, info
+        return seen, reward, over or lost, truncated, info
 
     def render(self) -> Any:
-        """The screen, in colours."""
+        """Return the screen in color."""
         return self.ale.getScreenRGB()
 
     def state(self) -> bytes:
-        """All of it."""
-        kept = {"lives": self._lives, "score": self._score, "goes_on": self._goes_on}
-        chance = self.np_random.bit_generator.state
+        """Return the state of the game, its pictures and its random generator."""
+        header = {"lives": self._lives, "score": self._score, "goes_on": self._goes_on}
+        rng = self.np_random.bit_generator.state
         game = self.ale.cloneState(include_rng=True).serialize()
         arrays = [self._frames.frames.tobytes(), self._two.tobytes()]
-        return join_state({**kept, "chance": chance}, [bytes(game), *arrays])
+        return join_state({**header, "chance": rng}, [bytes(game), *arrays])
 
     def set_state(self, state: bytes) -> None:
-        """Go back to a `state()`."""
+        """Restore a `state()`."""
         import ale_py
 
-        kept, (game, frames, two) = split_state(state)
-        self._lives, self._score, self._goes_on = kept["lives"], kept["score"], kept["goes_on"]
-        self.np_random.bit_generator.state = kept["chance"]
+        header, (game, frames, two) = split_state(state)
+        self._lives, self._score = header["lives"], header["score"]
+        self._goes_on = header["goes_on"]
+        self.np_random.bit_generator.state = header["chance"]
         self.ale.restoreState(ale_py.ALEState(game))
         self._frames.frames[:] = np.frombuffer(frames, np.uint8).reshape(self._frames.frames.shape)
         self._two[:] = np.frombuffer(two, np.uint8).reshape(self._two.shape)
 
     def _begin(self) -> None:
-        """Reset the game, press fire, and wait for a number of frames that chance chooses."""
+        """Reset the game, press fire, and wait for a random number of frames."""
         self.ale.reset_game()
         waits = int(self.np_random.integers(self._cfg.noop_max)) if self._cfg.noop_max else 0
         if self._needs_fire:
@@ -192,7 +193,7 @@ class AtariBatch(BatchEnv):
         self._frames = np.zeros(num_envs, np.int64)
 
     def begin(self, seeds: Sequence[int | None]) -> Any:
-        """New games."""
+        """Begin new games."""
         each = [-1 if seed is None else seed % (1 << 31) for seed in seeds]
         seen, info = self._games.reset(seed=np.array(each))
         self._scores[:] = 0.0
@@ -200,7 +201,7 @@ class AtariBatch(BatchEnv):
         return seen
 
     def advance(self, actions: Any) -> Moves:
-        """Step all; where only a life was lost, the game goes on from what is seen."""
+        """Step all; where only a life was lost, the game continues from this observation."""
         seen, rewards, terminations, truncations, info = self._games.step(actions)
         self._scores += rewards
         frames = info["episode_frame_number"]
@@ -215,22 +216,22 @@ class AtariBatch(BatchEnv):
         return Moves(seen, rewards, terminations, truncations, last, infos)
 
     def close(self) -> None:
-        """The threads end with the emulators."""
+        """Close the emulators and their threads."""
         self._games.close()
 
 
 def make(name: str, render_mode: str | None = None, **kwargs: Any) -> AtariGame:
-    """One game; see `AtariSettings`."""
+    """Make one game; see `AtariSettings`."""
     return AtariGame(roms()[name], from_tree(AtariSettings, kwargs, "env."), render_mode)
 
 
 def batch(name: str, num_envs: int, threads: int, **kwargs: Any) -> AtariBatch:
-    """Many games; see `AtariSettings`."""
+    """Make many games; see `AtariSettings`."""
     return AtariBatch(roms()[name], num_envs, threads, from_tree(AtariSettings, kwargs, "env."))
 
 
 def roms() -> dict[str, str]:
-    """The ROMs by the names that Gymnasium has for them."""
+    """Return the ROMs by Gymnasium's names of them."""
     from ale_py.registration import rom_id_to_name
     from ale_py.roms import get_all_rom_ids
 

@@ -1,4 +1,4 @@
-"""Pictures as policies like them: small, grey, and some of them in a row."""
+"""Preprocessing of pictures: resized, grey, and stacked."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Picture = NDArray[np.uint8]
 
 
 class FrameStack:
-    """The last pictures, the newest last: `[stack, height, width]`, with colours at the end."""
+    """The last pictures, the newest last: `[stack, height, width]`, with colors at the end."""
 
     def __init__(self, stack: int, shape: tuple[int, ...]) -> None:
         self.frames = np.zeros((stack, *shape), np.uint8)
 
     def fill(self, frame: Picture) -> Picture:
-        """Begin with a picture, as if it had stood there before; a copy of all."""
+        """Fill the whole stack with a picture; return a copy of it."""
         self.frames[:] = frame
         return self.frames.copy()
 
     def push(self, frame: Picture) -> Picture:
-        """One more picture; a copy of all."""
+        """Push one more picture; return a copy of the stack."""
         self.frames[:-1] = self.frames[1:]
         self.frames[-1] = frame
         return self.frames.copy()
 
 
 class Shrink:
-    """Makes pictures `size` pixels high and wide, by the mean of areas, and grey if asked."""
+    """Resizes pictures to `size`, height and width, by the mean of areas; makes them grey."""
 
     def __init__(self, space: Space[Any], size: tuple[int, int], *, grey: bool, extra: str) -> None:
         if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
@@ -45,12 +45,12 @@ class Shrink:
             raise MissingExtraError("opencv-python-headless", extra) from error
         self._cv2: Any = cv2
         self._size = size
-        colours = len(space.shape) == 3 and space.shape[-1] == 3
-        self._greys = grey and colours
-        self.shape = size if grey or not colours else (*size, 3)
+        colors = len(space.shape) == 3 and space.shape[-1] == 3
+        self._greys = grey and colors
+        self.shape = size if grey or not colors else (*size, 3)
 
     def __call__(self, picture: Picture) -> Picture:
-        """The picture made small."""
+        """Return the resized picture."""
         plain = self._cv2.cvtColor(picture, self._cv2.COLOR_RGB2GRAY) if self._greys else picture
         height, width = self._size
         small = self._cv2.resize(plain, (width, height), interpolation=self._cv2.INTER_AREA)
@@ -58,17 +58,17 @@ class Shrink:
         return found
 
 
-class SeenSmall(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Each action `skip` times over, the rewards summed; pictures made small and stacked.
+class SmallPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Repeats each action `skip` times and sums the rewards; resizes and stacks the pictures.
 
     Args:
-        env: Whose observations are pictures, or a dict with one.
-        size: Height and width.
-        skip: Steps of the environment for one of ours.
+        env: An environment whose observations are pictures, or dicts with one.
+        size: Height and width of a picture.
+        skip: Steps of the environment for one step here.
         stack: Pictures in an observation.
-        grey: Without colours.
-        key: Of the picture in a dict; the other entries stay as they are.
-        extra: That brings what is needed, for the error.
+        grey: Drop the colors.
+        key: The picture's key in a dict; the other entries stay as they are.
+        extra: The extra that brings OpenCV, for the error.
     """
 
     def __init__(
@@ -99,22 +99,22 @@ class SeenSmall(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset; the first picture stands in all places."""
+        """Reset; the first picture fills the stack."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._with(observation, self._frames.fill), info
+        return self._replace(observation, self._frames.fill), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take the action until the episode ends or it was taken often enough."""
-        earned = 0.0
+        """Repeat the action until the episode ends or it was taken `skip` times."""
+        total = 0.0
         for _ in range(self._skip):
             observation, reward, terminated, truncated, info = self.env.step(action)
-            earned += float(reward)
+            total += float(reward)
             if terminated or truncated:
                 break
-        seen = self._with(observation, self._frames.push)
-        return seen, earned, bool(terminated), bool(truncated), info
+        seen = self._replace(observation, self._frames.push)
+        return seen, total, bool(terminated), bool(truncated), info
 
-    def _with(self, observation: Any, put: Callable[[Picture], Picture]) -> Any:
+    def _replace(self, observation: Any, put: Callable[[Picture], Picture]) -> Any:
         if not self._key:
             return put(self._shrink(observation))
         return {**observation, self._key: put(self._shrink(observation[self._key]))}

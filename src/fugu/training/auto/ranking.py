@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fugu.track.jsonl import read_metrics
+from fugu.track.sinks import read_metrics
 
 
 @dataclass(frozen=True)

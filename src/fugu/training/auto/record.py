@@ -20,8 +20,7 @@ from fugu.core.files import DOCUMENT, parse_json, read_bytes
 from fugu.core.toml import dump_toml
 from fugu.core.writing import write_whole
 from fugu.store.run import Run
-from fugu.track.curves import Curve, read_curve
-from fugu.track.picture import draw_curves
+from fugu.track.curves import Curve, draw_curves, read_curve
 from fugu.track.text import number
 from fugu.training.auto.members import DEFAULTS, Candidate
 

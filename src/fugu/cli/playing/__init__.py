@@ -1,1 +1,0 @@
-"""Playing by hand: the game, and where it is shown."""

@@ -1,1 +1,0 @@
-"""Other people's interfaces on fugu's parts, for scripts that were written for them."""
