@@ -27,10 +27,11 @@ def step(episodes: Episodes, agents: list[int], seen: float, reward: float, ends
     observations = np.full((count, 2), seen, np.float32)
     samples = np.full((count, 1), seen % 3, np.float32)
     masks = np.ones((count, 3), np.bool_)
-    episodes.add(ids, observations, masks, samples, np.full(count, -seen, np.float32))
+    episodes.record_step(ids, observations, masks, samples, np.full(count, -seen, np.float32))
     ended = np.broadcast_to(np.asarray(ends, np.bool_), count)
     rewards = np.full(count, reward, np.float32)
-    episodes.earn(ids, rewards, ended, np.zeros(count, np.bool_), np.ones(count, np.bool_))
+    yes = np.ones(count, np.bool_)
+    episodes.record_reward(ids, rewards, ended, ~yes, yes, yes)
 
 
 def test_a_team_comes_out_when_its_slowest_has_ended() -> None:
@@ -75,11 +76,15 @@ def test_what_reaches_an_agent_between_its_turns_belongs_to_its_last_action() ->
     episodes = store(1, 1)
     one, no = np.zeros(1, np.int64), np.zeros(1, np.bool_)
     masks, logs = np.ones((1, 3), np.bool_), np.zeros(1, np.float32)
-    episodes.earn(one, np.full(1, 9.0, np.float32), no, no, ~no)  # it has not acted yet
-    episodes.add(one, np.zeros((1, 2), np.float32), masks, np.zeros((1, 1), np.float32), logs)
+    episodes.record_reward(
+        one, np.full(1, 9.0, np.float32), no, no, ~no, ~no
+    )  # it has not acted yet
+    episodes.record_step(
+        one, np.zeros((1, 2), np.float32), masks, np.zeros((1, 1), np.float32), logs
+    )
     for reward, ends in ((1.0, no), (2.0, no), (4.0, ~no)):
-        episodes.earn(one, np.full(1, reward, np.float32), ends, no, no)
-    episodes.earn(one, np.full(1, 9.0, np.float32), no, no, no)  # after its end
+        episodes.record_reward(one, np.full(1, reward, np.float32), ends, no, ~no, no)
+    episodes.record_reward(one, np.full(1, 9.0, np.float32), no, no, ~no, no)  # after its end
     (((episode,)),) = episodes.take()
     assert episode.rewards.tolist() == [7.0]
 
