@@ -48,7 +48,7 @@ def test_steps_are_torchs(betas: tuple[float, float], eps: float, weight_decay: 
     )
     for step in range(50):
         block.grads[:] = gradients(block)
-        for parameter, grad in zip(layers.parameters(), block.parts(block.grads), strict=True):
+        for parameter, grad in zip(layers.parameters(), block.views(block.grads), strict=True):
             parameter.grad = grad.clone()
         rate = 0.01 * (1 - step / 60)
         optimiser.param_groups[0]["lr"] = peer.param_groups[0]["lr"] = rate
@@ -64,7 +64,7 @@ def test_it_goes_on_from_what_torch_kept_and_torch_from_what_it_kept() -> None:
     peer = torch.optim.AdamW(layers.parameters(), 0.01, weight_decay=0.0, foreach=False)
     for turn in range(6):
         block.grads[:] = gradients(block)
-        for parameter, grad in zip(layers.parameters(), block.parts(block.grads), strict=True):
+        for parameter, grad in zip(layers.parameters(), block.views(block.grads), strict=True):
             parameter.grad = grad.clone()
         optimiser.step()
         peer.step()
