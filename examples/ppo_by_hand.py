@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import fugu
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
 from fugu.data.segments import Segments, SegmentShape
 from fugu.policies.config import PolicyConfig
@@ -28,7 +28,7 @@ def main() -> float:
     (group,) = vec.groups
     policy = make_policy(group, PolicyConfig(hidden_size=64))
     cfg = PPOConfig(horizon=32)
-    optimizer = make_optimiser(policy, OptimiserConfig("adamw", 0.003))
+    optimizer = make_optimizer(policy, OptimizerConfig("adamw", 0.003))
     learner = PPOLearner(policy, optimizer, Critics(cfg), random)
     segments = Segments(group, SegmentShape(NUM_ENVS, NUM_ENVS, cfg.horizon, 1))
     states = np.zeros((NUM_ENVS, 0), np.float32)  # of a policy without memory

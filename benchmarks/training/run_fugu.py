@@ -18,7 +18,7 @@ from watching import Watch, read_settings
 
 import fugu
 from fugu.algos import ppo
-from fugu.algos.ppo_loss_reference import ppo_loss_reference
+from fugu.algos.ppo_loss import ppo_loss_reference
 from fugu.training.session import Progress, Trainer
 
 BOUND_AFTER = 0.8  # seconds, by which all threads are there

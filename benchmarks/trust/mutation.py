@@ -61,7 +61,6 @@ FILES = (  # elsewhere, and of modules that the folders above say little about
     "tests/hostile/test_hostile_files.py::test_episodes_that_stand_elsewhere_are_refused",
 )  # fmt: skip
 IN_PROCESSES = {  # modules that run where no lines are counted: other processes, kernels
-    "algos/advantage_triton.py": ("tests/algos/test_advantage_triton.py",),
     "training/profiling.py": ("tests/cli/test_profile.py",),
     "training/dreaming.py": ("tests/cli/test_dream.py",),
     "training/distributed.py": ("tests/training/test_ranks.py",),
@@ -254,14 +253,14 @@ def _lines_of_statement(path: Path, line: int) -> range | None:
 
 def check_itself(server: Server, coverage: Coverage) -> None:
     """A negative control: no change must go unnoticed that breaks all, and none be seen in none."""
-    module = "algos/schedules.py"
+    module = "algos/optimizers.py"
     source = (SOURCE / module).read_text()
-    tests = {name: s for name, s in coverage.seconds.items() if "test_optimisers.py" in name}
+    tests = {name: s for name, s in coverage.seconds.items() if "test_optimizers.py" in name}
     for changed, noticed in ((source + "\n# nothing\n", False), (source + "\n1 / 0\n", True)):
         answer = server.try_source(module, changed, tests, coverage.slowest)
         if (answer["failed"] is not None) != noticed or answer["timeout"]:
             raise SystemExit(f"a control went wrong: {answer}")
-    program = "import fugu.algos.schedules as s; assert 'build/mutation' in s.__file__, s.__file__"
+    program = "import fugu.algos.optimizers as s; assert 'build/mutation' in s.__file__, s.__file__"
     variables = os.environ | {"PYTHONPATH": str(SITE), "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run([sys.executable, "-c", program], env=variables, check=True)
 

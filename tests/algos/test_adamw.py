@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fugu import native
-from fugu.algos.adamw import BlockAdamW
+from fugu.algos.optimizers import FlatAdamW
 from fugu.nets.learning import FlatParameters
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the core is not built")
@@ -24,11 +24,11 @@ RANDOM = np.random.default_rng(1)
 
 def make(
     layers: nn.Module, threads: int = 1, **settings: Any
-) -> tuple[FlatParameters, nn.Module, BlockAdamW]:
+) -> tuple[FlatParameters, nn.Module, FlatAdamW]:
     own = copy.deepcopy(layers)
     block = FlatParameters(own)
     block.show_grads()
-    return block, own, BlockAdamW(block, own.parameters(), 0.01, threads=threads, **settings)
+    return block, own, FlatAdamW(block, own.parameters(), 0.01, threads=threads, **settings)
 
 
 def gradients(block: FlatParameters) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from fugu.algos.best_episodes import BestEpisodes
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.exploration import SelfImitationBuffer
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
@@ -49,7 +49,7 @@ def make_segments(
     return policy, segments
 
 
-def kept_by(best: BestEpisodes) -> list[tuple[float, tuple[int, ...]]]:
+def kept_by(best: SelfImitationBuffer) -> list[tuple[float, tuple[int, ...]]]:
     state = best.state_dict()
     ends = np.cumsum(state["lengths"])
     actions = np.split(state["samples"][:, 0].astype(int), ends[:-1])
@@ -65,7 +65,7 @@ ROWS = [
 
 def test_the_best_whole_episodes_are_kept_and_each_once() -> None:
     _, segments = make_segments(ROWS)
-    best = BestEpisodes(3)
+    best = SelfImitationBuffer(3)
     for _ in range(2):
         best.offer(segments, segments.take())
         assert sorted(kept_by(best)) == [(1.0, (1, 2)), (2.0, (1, 2)), (3.0, (2,))]
@@ -75,7 +75,7 @@ def test_the_best_whole_episodes_are_kept_and_each_once() -> None:
 def test_an_episode_that_starts_with_its_row_is_kept() -> None:
     _, segments = make_segments(ROWS)
     segments.starts_episode[segments.take()] = [True, False]
-    best = BestEpisodes(2)
+    best = SelfImitationBuffer(2)
     best.offer(segments, segments.take())
     assert kept_by(best) == [(9.0, (3,)), (3.0, (2,))]
 
@@ -86,10 +86,10 @@ def test_of_those_that_began_and_earned_alike_the_shortest_is_kept() -> None:
     for rows in ([long, short], [short, long]):
         _, segments = make_segments(rows)
         segments.observations.table[:] = 0
-        best = BestEpisodes(9)
+        best = SelfImitationBuffer(9)
         best.offer(segments, segments.take())
         assert [deed for _, deed in kept_by(best)] == [(3,), (1,)]
-        again = BestEpisodes(9)
+        again = SelfImitationBuffer(9)
         again.load_state_dict(best.state_dict())
         again.offer(segments, segments.take())
         assert kept_by(again) == kept_by(best)
@@ -100,7 +100,7 @@ def test_a_shorter_episode_of_a_later_update_takes_the_place_of_a_longer_one() -
         waits = [(0, 0.0, False)] * (steps - 1)
         return [(0, 0.0, True), *waits, (3, 2.0, True), (0, 0.0, False)]
 
-    best = BestEpisodes(9)
+    best = SelfImitationBuffer(9)
     for steps, kept in ((5, 5), (4, 4), (3, 3), (5, 3)):
         _, segments = make_segments([row(steps)])
         segments.observations.table[:] = 0
@@ -111,7 +111,7 @@ def test_a_shorter_episode_of_a_later_update_takes_the_place_of_a_longer_one() -
 def test_what_a_fault_broke_is_not_kept() -> None:
     _, segments = make_segments(ROWS, broken=(1, 1))
     segments.rewards[1, 1] = np.nan
-    best = BestEpisodes(9)
+    best = SelfImitationBuffer(9)
     best.offer(segments, segments.take())
     others = [(3.0, (2,)), (2.0, (2,)), (1.0, (1, 2)), (0.5, (0,)), (0.0, (3,))]
     assert kept_by(best) == others  # what comes after a fault is an episode of its own
@@ -120,7 +120,7 @@ def test_what_a_fault_broke_is_not_kept() -> None:
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_they_become_likely(core: Any) -> None:
     policy, segments = make_segments(ROWS, core)
-    best = BestEpisodes(2)
+    best = SelfImitationBuffer(2)
     best.offer(segments, segments.take())
     optimiser = torch.optim.Adam(policy.parameters(), 0.01)
     before = best.loss(policy, RANDOM).item()
@@ -136,7 +136,7 @@ def test_padding_does_not_count() -> None:
     policy, segments = make_segments(ROWS)
     losses, lengths = [], []
     for capacity in (1, 2):
-        best = BestEpisodes(capacity)
+        best = SelfImitationBuffer(capacity)
         best.offer(segments, segments.take())
         losses.append(best.loss(policy, RANDOM).item())
         lengths.append(int(best.state_dict()["lengths"].sum()))
@@ -150,7 +150,7 @@ def test_padding_does_not_count() -> None:
 def test_of_many_some_are_learned_at_a_time() -> None:
     rows = [[(0, 0.0, True), (i % 4, 1.0 + i, True), (0, 0.0, False)] for i in range(40)]
     policy, segments = make_segments(rows)
-    best = BestEpisodes(40)
+    best = SelfImitationBuffer(40)
     best.offer(segments, segments.take())
     assert len(best) == 40
     losses = [best.loss(policy, np.random.default_rng(seed)).item() for seed in (1, 1, 2)]
@@ -159,7 +159,7 @@ def test_of_many_some_are_learned_at_a_time() -> None:
 
 def learner(policy: Policy, **settings: Any) -> PPOLearner:
     cfg = PPOConfig(horizon=HORIZON, epochs=1, minibatches=1, **settings)
-    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    optimiser = make_optimizer(policy, OptimizerConfig(kind="adamw", learning_rate=0.01))
     return PPOLearner(policy, optimiser, Critics(cfg), np.random.default_rng(1))
 
 

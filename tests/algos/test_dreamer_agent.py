@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from fugu.algos.dreamer.agent import DreamerAgent, DreamerLearner, Imagined
 from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig
-from fugu.algos.laprop import LaProp
+from fugu.algos.optimizers import LaProp
 from fugu.data.replay import Sequences
 from fugu.envs.contract import AgentGroup
 from fugu.spaces import Layout

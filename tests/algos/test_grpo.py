@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from fugu.algos.building import compile_policy
+from fugu.algos.algorithm import compile_policy
 from fugu.algos.grpo import (
     GRPOConfig,
     GRPOLearner,
@@ -26,7 +26,7 @@ from fugu.algos.grpo import (
     rewards_to_go,
     step_weight,
 )
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.core.errors import UsageError
 from fugu.data.episodes import Episode
 from fugu.envs.contract import AgentGroup
@@ -196,7 +196,7 @@ def episode(steps: int, seed: int = 0, group: AgentGroup = DISCRETE, policy: Any
 def make_learner(cfg: GRPOConfig, group: AgentGroup = DISCRETE, core: Any = "none") -> GRPOLearner:
     torch.manual_seed(0)
     policy = make_policy(group, PolicyConfig(hidden_size=16, core=core, log_std=-0.5), 0)
-    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    optimiser = make_optimizer(policy, OptimizerConfig(kind="adamw", learning_rate=0.01))
     return GRPOLearner(policy, optimiser, cfg, np.random.default_rng(1), group)
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fugu.algos.laprop import LaProp
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.optimizers import LaProp, OptimizerConfig, make_optimizer
 
 
 def reference(weight: np.ndarray, gradients: list[np.ndarray], rate: float) -> np.ndarray:
@@ -43,13 +42,13 @@ def test_it_is_made_by_name_and_goes_on_from_its_state() -> None:
             param.grad = param.detach() * 3.0 + 1.0
             optimiser.step()
 
-    cfg = OptimiserConfig("laprop", learning_rate=0.05)
+    cfg = OptimizerConfig("laprop", learning_rate=0.05)
     whole = torch.nn.Parameter(torch.ones(3))
-    steps(6, make_optimiser([whole], cfg), whole)
+    steps(6, make_optimizer([whole], cfg), whole)
     part = torch.nn.Parameter(torch.ones(3))
-    first = make_optimiser([part], cfg)
+    first = make_optimizer([part], cfg)
     steps(3, first, part)
-    second = make_optimiser([part], cfg)
+    second = make_optimizer([part], cfg)
     second.load_state_dict(first.state_dict())
     steps(3, second, part)
     assert torch.equal(part, whole)

@@ -13,11 +13,16 @@ import torch
 from gymnasium import spaces
 
 from fugu.algos.algorithm import RunContext
-from fugu.algos.mappo import MAPPO, MAPPOConfig, NormalizedCritics, make_critic_layouts
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.mappo import (
+    MAPPO,
+    MAPPOConfig,
+    NormalizedCritics,
+    ValueNorm,
+    make_critic_layouts,
+)
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.algos.ppo import PPOLearner
 from fugu.algos.settings import read_config
-from fugu.algos.value_norm import ValueNorm
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
@@ -53,8 +58,8 @@ def test_value_norm_equals_the_published_recurrence() -> None:
     assert norm.mean == pytest.approx(mean / weight)
     assert norm.deviation == pytest.approx((square / weight - (mean / weight) ** 2) ** 0.5)
     values = torch.tensor([-2.0, 9.0])
-    assert norm.normalise(values)[1].item() == pytest.approx((9 - norm.mean) / norm.deviation)
-    torch.testing.assert_close(norm.denormalise(norm.normalise(values)), values)
+    assert norm.normalize(values)[1].item() == pytest.approx((9 - norm.mean) / norm.deviation)
+    torch.testing.assert_close(norm.denormalize(norm.normalize(values)), values)
 
 
 def test_value_norm_is_debiased_and_never_divides_by_less_than_a_tenth() -> None:
@@ -85,10 +90,10 @@ def learner_of(**settings: Any) -> tuple[MAPPO, Segments]:
         critic=critic_layout.rest,
     )
     cfg = MAPPOConfig(horizon=5, epochs=1, microbatch=7, **settings)
-    optimiser = make_optimiser(policy, OptimiserConfig())
+    optimiser = make_optimizer(policy, OptimizerConfig())
     critics = NormalizedCritics(cfg)
     if cfg.normalise_values:
-        policy.rescale = critics.value_norm.denormalise
+        policy.rescale = critics.value_norm.denormalize
     learner = PPOLearner(policy, optimiser, critics, np.random.default_rng(0))
     stored = replace(group, observation_layout=critic_layout.row_layout)
     segments = Segments(stored, SegmentShape(4, 4, 5, 1))
@@ -117,13 +122,14 @@ def test_critics_are_fitted_to_normalised_returns_and_say_what_they_mean_in_rewa
         last = rewards[t] + 0.99 * values[t + 1] - values[t] + 0.99 * 0.95 * last
         returns[t] = last + values[t]
     batches: list[Any] = []
-    make_batch = learner.critics.minibatch
+    make_batches = learner.critics.minibatches
 
     def note(*arguments: Any) -> Any:
-        batches.append(make_batch(*arguments))
-        return batches[-1]
+        for part in make_batches(*arguments):
+            batches.append(part[1])
+            yield part
 
-    learner.critics.minibatch = note  # type: ignore[method-assign]
+    learner.critics.minibatches = note  # type: ignore[method-assign]
     policy = learner.policy
     assert isinstance(policy, CentralPolicy)
     told = learner.update(segments, 0.0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fugu import native
-from fugu.algos.muon import Muon, Variant, orthogonalise
+from fugu.algos.optimizers import Muon, Variant, orthogonalise
 from fugu.core.errors import UsageError
 
 VARIANTS: list[Variant] = ["puffer", "torch"]

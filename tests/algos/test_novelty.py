@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from fugu import native
-from fugu.algos.novelty import Novelty
+from fugu.algos.exploration import Novelty
 from fugu.spaces import Layout
 from fugu.training.session import train
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
-from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
-from fugu.algos.schedules import RATE_SCALES
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
+from fugu.algos.ppo import RATE_SCALES, Critics, PPOConfig, PPOLearner
 from fugu.core.errors import UsageError
 from fugu.data.segments import Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
@@ -71,7 +70,7 @@ def updated(
     policy = make_policy(space, PolicyConfig(hidden_size=16, core=core))
     segments = filled(space, policy, spoil)
     segments.log_probabilities += age
-    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    optimiser = make_optimizer(policy, OptimizerConfig(kind="adamw", learning_rate=0.01))
     learner = PPOLearner(policy, optimiser, Critics(cfg), np.random.default_rng(1))
     told = learner.update(segments, 0.0)
     return [weight.detach().clone() for weight in policy.parameters()], told
@@ -144,7 +143,7 @@ def adapting(**changes: Any) -> tuple[PPOLearner, Segments]:
     torch.manual_seed(0)
     space = group(spaces.Discrete(3))
     policy = make_policy(space, PolicyConfig(hidden_size=16))
-    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    optimiser = make_optimizer(policy, OptimizerConfig(kind="adamw", learning_rate=0.01))
     learner = PPOLearner(
         policy, optimiser, Critics(replace(CONFIG, **changes)), np.random.default_rng(1)
     )
@@ -156,11 +155,11 @@ def test_the_learning_rate_falls_if_policies_diverge_too_much_and_rises_if_too_l
     for divergences, scale in (
         ([0.03, 0.02], 1 / 1.5), ([0.0], 1.0), ([0.0, 0.004], 1.5), ([0.0051, 0.0199], 1.5)
     ):  # fmt: skip
-        learner._rate.adapt(float(np.mean(divergences)), 0.01)
+        learner._adapt_rate(float(np.mean(divergences)), 0.01)
         assert learner.state_dict()["rate_scale"] == pytest.approx(scale)
     for divergence, limit in ((9.0, RATE_SCALES[0]), (0.0, RATE_SCALES[1])):
         for _ in range(50):
-            learner._rate.adapt(divergence, 0.01)
+            learner._adapt_rate(divergence, 0.01)
         assert learner.state_dict()["rate_scale"] == pytest.approx(limit)
     other, _ = adapting(desired_kl=0.01)
     other.load_state_dict(learner.state_dict())
@@ -173,7 +172,7 @@ def test_the_desired_divergence_changes_evenly_and_is_that_of_the_last_epoch(
 ) -> None:
     learner, segments = adapting(desired_kl=0.02, final_desired_kl=final, epochs=3, minibatches=2)
     given: list[Any] = []
-    monkeypatch.setattr(learner._rate, "adapt", lambda *args: given.append(args))
+    monkeypatch.setattr(learner, "_adapt_rate", lambda *args: given.append(args))
     told = learner.update(segments, 0.25)
     ((measured, desired),) = given
     assert desired == pytest.approx(expected)
@@ -336,9 +335,9 @@ def test_published_priorities_weight_the_policy_loss_alone(
     weights: list[Any] = []
     minibatch = SegmentView.minibatch
 
-    def noted(self: SegmentView, draw: Any) -> Any:
-        weights.append(draw.weights.copy())
-        return minibatch(self, draw)
+    def noted(self: SegmentView, indices: Any, part: slice) -> Any:
+        weights.append(indices.weights[part].copy())
+        return minibatch(self, indices, part)
 
     monkeypatch.setattr(SegmentView, "minibatch", noted)
     updated(ACTIONS["discrete"], replace(CONFIG, alpha=0.8, beta=1.0, priorities=priorities))
@@ -357,7 +356,7 @@ def learner_of(cfg: PPOConfig) -> tuple[PPOLearner, AgentGroup]:
     torch.manual_seed(0)
     space = group(ACTIONS["discrete"])
     policy = make_policy(space, PolicyConfig(hidden_size=16))
-    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    optimiser = make_optimizer(policy, OptimizerConfig(kind="adamw", learning_rate=0.01))
     return PPOLearner(policy, optimiser, Critics(cfg), np.random.default_rng(1)), space
 
 
@@ -365,7 +364,7 @@ def learner_of(cfg: PPOConfig) -> tuple[PPOLearner, AgentGroup]:
 def test_the_learning_rate_follows_the_measured_kl(desired: float | None, factor: float) -> None:
     learner, space = learner_of(replace(CONFIG, desired_kl=desired))
     for expected in (0.01, 0.01 * factor):
-        for parameters in learner.optimiser.param_groups:  # as the schedule sets it every update
+        for parameters in learner.optimizer.param_groups:  # as the schedule sets it every update
             parameters["lr"] = 0.01
         found = learner.update(filled(space, learner.policy, None), 0.0)
         assert found["learning_rate"] == pytest.approx(expected)
@@ -379,6 +378,6 @@ def test_the_learning_rate_follows_the_measured_kl(desired: float | None, factor
 def test_the_adapted_learning_rate_stays_within_bounds() -> None:
     learner, space = learner_of(replace(CONFIG, desired_kl=1e9))
     for _ in range(12):
-        learner.optimiser.param_groups[0]["lr"] = 0.01
+        learner.optimizer.param_groups[0]["lr"] = 0.01
         found = learner.update(filled(space, learner.policy, None), 0.0)
     assert found["learning_rate"] == pytest.approx(0.1)

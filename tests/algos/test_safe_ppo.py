@@ -11,10 +11,16 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from fugu.algos.multipliers import LagrangeMultiplier, PidMultiplier
-from fugu.algos.optimisers import OptimiserConfig, make_optimiser
+from fugu.algos.optimizers import OptimizerConfig, make_optimizer
 from fugu.algos.ppo import Critics, PPOConfig, PPOLearner
-from fugu.algos.safe_ppo import CostCritics, SafePPOConfig, make_multiplier, safe_advantages
+from fugu.algos.safe_ppo import (
+    CostCritics,
+    LagrangeMultiplier,
+    PidMultiplier,
+    SafePPOConfig,
+    make_multiplier,
+    safe_advantages,
+)
 from fugu.core.errors import UsageError
 from fugu.data.segments import EpisodeCosts, Segments, SegmentShape
 from fugu.envs.contract import AgentGroup
@@ -205,7 +211,7 @@ def filled(space: AgentGroup, policy: Policy, reward_unit: float = 1.0) -> Segme
 def learner_of(cfg: SafePPOConfig, constraints: int) -> PPOLearner:
     torch.manual_seed(0)
     policy = make_policy(group(constraints), PolicyConfig(hidden_size=16), 1 + constraints)
-    optimiser = make_optimiser(policy, OptimiserConfig(kind="adamw", learning_rate=0.01))
+    optimiser = make_optimizer(policy, OptimizerConfig(kind="adamw", learning_rate=0.01))
     return PPOLearner(policy, optimiser, CostCritics(cfg, constraints), np.random.default_rng(1))
 
 
@@ -329,7 +335,7 @@ def test_without_constraints_it_is_ppo() -> None:
     told = learner.update(segments, 0.0)
     plain_cfg = PPOConfig(horizon=HORIZON, epochs=2, minibatches=2, microbatch=10_000)
     other = learner_of(CONFIG, 0)
-    plain = PPOLearner(other.policy, other.optimiser, Critics(plain_cfg), np.random.default_rng(1))
+    plain = PPOLearner(other.policy, other.optimizer, Critics(plain_cfg), np.random.default_rng(1))
     assert plain.update(filled(group(0), plain.policy), 0.0) == told
     assert all(
         torch.equal(a, b) for a, b in zip(weights_of(learner), weights_of(plain), strict=True)
@@ -361,7 +367,7 @@ def test_learners_go_on_from_their_state(kind: Any) -> None:
     for _ in range(3):
         one.update(filled(group(2), one.policy), 0.0)
     other.policy.load_state_dict(one.policy.state_dict())
-    other.optimiser.load_state_dict(copy.deepcopy(one.optimiser.state_dict()))
+    other.optimizer.load_state_dict(copy.deepcopy(one.optimizer.state_dict()))
     other._random.bit_generator.state = one._random.bit_generator.state
     other.load_state_dict({k: np.array(v) for k, v in one.state_dict().items()})
     told = [learner.update(filled(group(2), learner.policy), 0.5) for learner in (one, other)]

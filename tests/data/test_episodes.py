@@ -30,8 +30,8 @@ def step(episodes: Episodes, agents: list[int], seen: float, reward: float, ends
     episodes.record_step(ids, observations, masks, samples, np.full(count, -seen, np.float32))
     ended = np.broadcast_to(np.asarray(ends, np.bool_), count)
     rewards = np.full(count, reward, np.float32)
-    no, yes = np.zeros(count, np.bool_), np.ones(count, np.bool_)
-    episodes.record_reward(ids, rewards, ended, no, yes, yes)
+    yes = np.ones(count, np.bool_)
+    episodes.record_reward(ids, rewards, ended, ~yes, yes, yes)
 
 
 def test_a_team_comes_out_when_its_slowest_has_ended() -> None:

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from rich.console import Console
 
 from fugu import native
-from fugu.algos.checkpointing import flatten_optimiser, restore_optimiser
+from fugu.algos.algorithm import flatten_optimiser, restore_optimiser
 from fugu.algos.settings import read_config
 from fugu.core.config import from_flags, read_toml
 from fugu.core.errors import FuguError, UsageError

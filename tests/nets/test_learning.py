@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 
 from fugu import native
-from fugu.algos.ppo import _ppo_loss
-from fugu.algos.ppo_loss import PpoLossConfig, ValueLoss, loss_settings
+from fugu.algos.ppo import PPOConfig, _ppo_loss
+from fugu.algos.ppo_loss import ValueLoss, loss_settings
 from fugu.algos.segment_view import Minibatch
 from fugu.core.errors import UsageError
 from fugu.envs.contract import AgentGroup
@@ -44,6 +44,8 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "continuous": spaces.Box(-1, 1, (2,)),
     "mixed": spaces.Dict({"go": spaces.Discrete(4), "to": spaces.Box(-1, 1, (3,))}),
 }
+
+LOSS = PPOConfig(value_loss="clipped", huber_delta=1.0)
 
 
 def make(
@@ -106,7 +108,7 @@ def experience(policy: Policy, layout: Layout, masked: bool, seed: int = 3) -> M
     )
 
 
-def by_torch(policy: Policy, batch: Minibatch, cfg: PpoLossConfig) -> tuple[Any, Any, Any]:
+def by_torch(policy: Policy, batch: Minibatch, cfg: PPOConfig) -> tuple[Any, Any, Any]:
     broken = batch.weights == 0
     seen = batch.observations.clone()
     seen[broken] = 0
@@ -119,7 +121,7 @@ def by_torch(policy: Policy, batch: Minibatch, cfg: PpoLossConfig) -> tuple[Any,
 
 
 def by_core(
-    policy: Policy, layout: Layout, batch: Minibatch, cfg: PpoLossConfig, **how: Any
+    policy: Policy, layout: Layout, batch: Minibatch, cfg: PPOConfig, **how: Any
 ) -> tuple[Any, Any, Any]:
     learner = NativeLearner(policy, layout, **{"threads": 2, **how})
     # Rows of the tables, and of the update, in orders of their own, with some more between them.
@@ -191,12 +193,12 @@ def distance(found: Any, right: Any) -> float:
 def test_heads_and_cores(core: str, action: str, masked: bool) -> None:
     policy, layout = make(VECTOR, ACTIONS[action], core=core, hidden_size=48)
     batch = experience(policy, layout, masked)
-    right = by_torch(policy, batch, PpoLossConfig())
-    found = by_core(policy, layout, batch, PpoLossConfig())
+    right = by_torch(policy, batch, LOSS)
+    found = by_core(policy, layout, batch, LOSS)
     assert distance(found[0], right[0]) < 1e-5
     np.testing.assert_allclose(found[1], right[1], rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(found[2], right[2], rtol=1e-5, atol=1e-4)
-    smooth = PpoLossConfig(clip=9.0, value_loss="mse")  # rounding crosses no bound there
+    smooth = PPOConfig(clip=9.0, value_loss="mse")  # rounding crosses no bound there
     if isinstance(policy.core, MinGruCore):  # nor the bend of what it remembers
         with torch.no_grad():
             policy.core.gates.bias[48:] += 4.0
@@ -210,8 +212,8 @@ def test_heads_and_cores(core: str, action: str, masked: bool) -> None:
 def test_observations(observation: str, critic: str) -> None:
     policy, layout = make(OBSERVATIONS[observation], ACTIONS["discrete"], critic=critic, layers=2)
     batch = experience(policy, layout, False)
-    right = by_torch(policy, batch, PpoLossConfig())
-    assert distance(by_core(policy, layout, batch, PpoLossConfig())[0], right[0]) < 1e-5
+    right = by_torch(policy, batch, LOSS)
+    assert distance(by_core(policy, layout, batch, LOSS)[0], right[0]) < 1e-5
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "tanh", "silu"])
@@ -221,15 +223,15 @@ def test_layers(activation: str, width: int) -> None:
         VECTOR, ACTIONS["mixed"], activation=activation, hidden_size=width, layers=3
     )
     batch = experience(policy, layout, True)
-    right = by_torch(policy, batch, PpoLossConfig())
-    assert distance(by_core(policy, layout, batch, PpoLossConfig())[0], right[0]) < 1e-5
+    right = by_torch(policy, batch, LOSS)
+    assert distance(by_core(policy, layout, batch, LOSS)[0], right[0]) < 1e-5
 
 
 def test_actions_of_nothing_are_refused() -> None:
     policy, layout = make(VECTOR, spaces.Tuple(()), 1)
     batch = experience(policy, layout, False)
     with pytest.raises(ValueError, match="choices"):
-        by_core(policy, layout, batch, PpoLossConfig())
+        by_core(policy, layout, batch, LOSS)
 
 
 @pytest.mark.parametrize("loss", get_args(ValueLoss))
@@ -237,8 +239,13 @@ def test_actions_of_nothing_are_refused() -> None:
 def test_losses(loss: Any, critics: int) -> None:
     policy, layout = make(VECTOR, ACTIONS["several"], critics)
     batch = experience(policy, layout, True)
-    cfg = PpoLossConfig(
-        0.1, loss, value_clip=0.1, huber_delta=0.2, value_coefficient=0.7, entropy_coefficient=0.1
+    cfg = PPOConfig(
+        clip=0.1,
+        value_loss=loss,
+        value_clip=0.1,
+        huber_delta=0.2,
+        value_coefficient=0.7,
+        entropy_coefficient=0.1,
     )
     right, found = by_torch(policy, batch, cfg), by_core(policy, layout, batch, cfg)
     assert distance(found[0], right[0]) < 1e-5
@@ -249,7 +256,7 @@ def test_losses(loss: Any, critics: int) -> None:
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_every_kind_of_processor(target: str, bfloat16: bool) -> None:
     policy, layout = make(VECTOR, ACTIONS["mixed"], core="lstm", layers=2)
-    batch, cfg = experience(policy, layout, True), PpoLossConfig(clip=9.0, value_loss="mse")
+    batch, cfg = experience(policy, layout, True), PPOConfig(clip=9.0, value_loss="mse")
     right = by_torch(policy, batch, cfg)
     found = by_core(policy, layout, batch, cfg, target=target, bfloat16=bfloat16)
     assert distance(found[0], right[0]) < (2e-2 if bfloat16 else 1e-5)
@@ -270,8 +277,8 @@ def test_layers_of_ones_own() -> None:
     group = AgentGroup("agent", (0,), layout, Layout.of(ACTIONS["discrete"]))
     policy = make_policy(group, PolicyConfig(), encoder=WithNorms(11, 20))
     batch = experience(policy, layout, False)
-    right = by_torch(policy, batch, PpoLossConfig())
-    assert distance(by_core(policy, layout, batch, PpoLossConfig())[0], right[0]) < 1e-5
+    right = by_torch(policy, batch, LOSS)
+    assert distance(by_core(policy, layout, batch, LOSS)[0], right[0]) < 1e-5
 
 
 def test_sets_share_what_is_largest() -> None:
@@ -279,14 +286,14 @@ def test_sets_share_what_is_largest() -> None:
     policy, layout = make(items, ACTIONS["discrete"], encoder="set")
     batch = experience(policy, layout, False)
     batch.observations[:, ::2] = 0.0  # all items alike: equals share the gradient
-    right = by_torch(policy, batch, PpoLossConfig())
-    assert distance(by_core(policy, layout, batch, PpoLossConfig())[0], right[0]) < 1e-5
+    right = by_torch(policy, batch, LOSS)
+    assert distance(by_core(policy, layout, batch, LOSS)[0], right[0]) < 1e-5
 
 
 def test_gradients_are_slopes_of_the_loss() -> None:
     """Finite differences of the loss that torch computes, some of them."""
     policy, layout = make(VECTOR, ACTIONS["mixed"], core="gru", hidden_size=8)
-    batch, cfg = experience(policy, layout, False), PpoLossConfig(clip=9.0, value_loss="mse")
+    batch, cfg = experience(policy, layout, False), PPOConfig(clip=9.0, value_loss="mse")
     grads = by_core(policy, layout, batch, cfg)[0]
     batch.observations[batch.weights == 0] = 0.0
     flat = torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
@@ -304,7 +311,7 @@ def test_gradients_are_slopes_of_the_loss() -> None:
 
 def test_threads_share_the_rows_in_a_fixed_order() -> None:
     policy, layout = make(VECTOR, ACTIONS["several"], core="lstm")
-    batch, cfg = experience(policy, layout, True), PpoLossConfig()
+    batch, cfg = experience(policy, layout, True), LOSS
     first, again = (by_core(policy, layout, batch, cfg, threads=2)[0] for _ in range(2))
     assert first.tobytes() == again.tobytes()
     assert distance(by_core(policy, layout, batch, cfg, threads=1)[0], first) < 1e-6
@@ -314,9 +321,9 @@ def test_threads_share_the_rows_in_a_fixed_order() -> None:
 def test_what_is_no_number_in_a_broken_step_changes_no_bit(core: str) -> None:
     policy, layout = make(VECTOR, ACTIONS["mixed"], core=core)
     batch = experience(policy, layout, False)
-    clean = by_core(policy, layout, batch, PpoLossConfig())
+    clean = by_core(policy, layout, batch, LOSS)
     batch.observations[batch.weights == 0] = float("nan")
-    spoiled = by_core(policy, layout, batch, PpoLossConfig())
+    spoiled = by_core(policy, layout, batch, LOSS)
     assert clean[0].tobytes() == spoiled[0].tobytes()
     assert np.isfinite(clean[0]).all()
 

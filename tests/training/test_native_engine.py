@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,8 @@ import fugu
 from fugu import native
 from fugu.core.errors import UsageError
 from fugu.envs.building import build
-from fugu.rollout.collector import NativeCollector
+from fugu.rollout.collector import Collector, NativeCollector
+from fugu.training.config import resolve_config
 from fugu.training.trainer import Progress, Trainer
 
 pytestmark = pytest.mark.skipif(not native.available, reason="the core is not built")
@@ -101,6 +103,34 @@ def test_rows_of_native_environments_are_filled_without_python() -> None:
         assert isinstance(run(env, "native", {})[0]["collector"], NativeCollector)
     in_turns = run(*RUNS["taking turns"][:1], "native", RUNS["taking turns"][1])[0]["collector"]
     assert not isinstance(in_turns, NativeCollector)
+
+
+@pytest.mark.parametrize(
+    "name", ["lstm", "lstm, truncations", "continuous", "masks", "several agents"]
+)
+def test_native_collection_records_what_the_collector_does(name: str) -> None:
+    """Every table, all that agents remember and the counts, bit for bit, over four segments."""
+    env, settings = RUNS[name]
+    tables: list[dict[str, Any]] = []
+    for collects in (NativeCollector, Collector):
+        settings = merged(settings)
+        settings["train"] |= {"engine": "native", "horizon": 9}
+        trainer = Trainer(resolve_config(env, overrides=settings))
+        algorithm: Any = trainer.algorithm
+        algorithm.start(7)
+        for _ in range(4):
+            collects.collect(algorithm.collector)
+            (group,) = algorithm.groups
+            store = group.actor.store
+            store.release(store.take())
+        arrays = store.state_dict() | {"states": group.actor.states.numpy()}
+        told = {"steps": algorithm.collector.steps, **algorithm.episodes.read()}
+        tables.append(arrays | group.returns.state_dict() | told)
+        trainer.close()
+    natively, step_by_step = tables
+    assert natively.keys() == step_by_step.keys()
+    for key, numbers in step_by_step.items():
+        np.testing.assert_array_equal(natively[key], numbers, err_msg=key)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -156,7 +156,7 @@ def test_compiled_policies_learn_the_same() -> None:
 def test_the_replay_ratio_says_how_many_minibatches_are_learned(
     ratio: float | None, steps: int
 ) -> None:
-    assert PPOConfig(epochs=2, minibatches=4, replay_ratio=ratio).optimiser_steps(64) == steps
+    assert PPOConfig(epochs=2, minibatches=4, replay_ratio=ratio).optimizer_steps(64) == steps
 
 
 def test_a_single_copy_learns_although_there_are_fewer_rows_than_minibatches() -> None:

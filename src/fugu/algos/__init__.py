@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from fugu.algos.algorithm import RunContext as RunContext
     from fugu.algos.algorithm import State as State
     from fugu.algos.algorithm import Tensors as Tensors
-    from fugu.algos.checkpointing import as_arrays as as_arrays
-    from fugu.algos.checkpointing import load_environments as load_environments
-    from fugu.algos.checkpointing import load_network as load_network
-    from fugu.algos.checkpointing import load_rng as load_rng
-    from fugu.algos.checkpointing import save_environments as save_environments
-    from fugu.algos.checkpointing import save_network as save_network
-    from fugu.algos.checkpointing import save_rng as save_rng
+    from fugu.algos.algorithm import as_arrays as as_arrays
+    from fugu.algos.algorithm import load_environments as load_environments
+    from fugu.algos.algorithm import load_network as load_network
+    from fugu.algos.algorithm import load_rng as load_rng
+    from fugu.algos.algorithm import save_environments as save_environments
+    from fugu.algos.algorithm import save_network as save_network
+    from fugu.algos.algorithm import save_rng as save_rng
     from fugu.algos.dreamer.algorithm import Dreamer as Dreamer
     from fugu.algos.dreamer.config import DreamerConfig as DreamerConfig
     from fugu.algos.grpo import GRPO as GRPO
@@ -55,14 +55,14 @@ _HOMES = {
     "State": "fugu.algos.algorithm",
     "Tensors": "fugu.algos.algorithm",
     "VecConfig": "fugu.algos.settings",
-    "as_arrays": "fugu.algos.checkpointing",
-    "load_environments": "fugu.algos.checkpointing",
-    "load_network": "fugu.algos.checkpointing",
-    "load_rng": "fugu.algos.checkpointing",
+    "as_arrays": "fugu.algos.algorithm",
+    "load_environments": "fugu.algos.algorithm",
+    "load_network": "fugu.algos.algorithm",
+    "load_rng": "fugu.algos.algorithm",
     "ppo_loss": "fugu.algos.ppo",
-    "save_environments": "fugu.algos.checkpointing",
-    "save_network": "fugu.algos.checkpointing",
-    "save_rng": "fugu.algos.checkpointing",
+    "save_environments": "fugu.algos.algorithm",
+    "save_network": "fugu.algos.algorithm",
+    "save_rng": "fugu.algos.algorithm",
 }
 
 __all__ = [*_HOMES]

@@ -1,4 +1,4 @@
-"""The seam for algorithms: what one has, and what a training run hands to it.
+"""Algorithms: what one has, what a training run hands to it, and what all of them share.
 
 An algorithm is one class in one file: its settings, its loss, how it collects experience and how
 it learns. The trainer calls `start` once, then `collect` and `update` in turns; checkpoints are
@@ -7,18 +7,22 @@ made of `state_dict`. Everything it needs comes in the `RunContext`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
 import torch
+from torch import nn
 
 from fugu.algos import settings
-from fugu.algos.schedules import learning_rate_at
-from fugu.algos.unused_settings import Unused
+from fugu.algos.optimizers import learning_rate_at
+from fugu.core.errors import UsageError
+from fugu.core.machine import has_bfloat16
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.core.seeding import derive
-from fugu.policies.config import PolicyConfig
+from fugu.policies.config import PolicyConfig, Precision
 from fugu.policies.policy import Policy, make_policy
 from fugu.rollout.actor import Acts
 from fugu.rollout.collector import Collector, EpisodeStatistics
@@ -29,6 +33,10 @@ Metrics: TypeAlias = dict[str, float]
 Tensors: TypeAlias = dict[str, dict[str, Any]]
 State: TypeAlias = dict[str, Any]
 PolicyFactory: TypeAlias = Callable[..., Policy]
+
+# Branches of the seed tree; 0 is that of the environments.
+SAMPLING_STREAM, ROW_STREAM, WEIGHT_STREAM = 1, 2, 3
+LARGE_BATCH, LARGE_LAYER = 1024, 128  # below, converting to bfloat16 costs what its products save
 
 
 @dataclass
@@ -112,7 +120,7 @@ class Algorithm(Protocol):
     """Settings of the section `policy`."""
     VecConfig: ClassVar[type[settings.VecConfig]] = settings.VecConfig
     """Settings of the section `vec`."""
-    unused: ClassVar[Mapping[str, Unused]] = {}
+    unused: ClassVar[Mapping[str, settings.Unused]] = {}
     """Settings that it inherits and cannot use, by their dotted names: other values are refused."""
     ignored_hints: ClassVar[tuple[str, ...]] = ()
     """Sections for which an environment's own suggestions do not hold."""
@@ -185,3 +193,197 @@ class Algorithm(Protocol):
     def notices(self) -> list[str]:
         """Return what the user should know when a run starts, one sentence each."""
         return []
+
+
+# ---------------------------------------------------------------------- policies
+
+
+def choose_precision(cfg: PolicyConfig, agents: int, device: torch.device) -> Precision:
+    """Return what precision "auto" means: bfloat16 where batches and layers are large enough.
+
+    Convolutions always are.
+
+    >>> choose_precision(PolicyConfig(precision="bfloat16"), 1, torch.device("cpu"))
+    'bfloat16'
+    >>> choose_precision(PolicyConfig(), 64, torch.device("cpu"))
+    'float32'
+    """
+    if cfg.precision != "auto":
+        return cfg.precision
+    large = agents >= LARGE_BATCH and cfg.hidden_size >= LARGE_LAYER
+    large |= cfg.encoder in ("nature", "impala")
+    return "bfloat16" if large and device.type == "cpu" and has_bfloat16() else "float32"
+
+
+def compile_policy(policy: Policy) -> None:
+    """Let torch compile what runs on whole batches; names of weights stay as they are.
+
+    A recurrent core is left out: where its episodes end is known only at run time.
+    """
+    if policy.state_size:
+        for name, module in policy.named_modules():
+            if name.rpartition(".")[2] in ("encoder", "decoder"):
+                module.compile()
+        return
+    policy.forward = torch.compile(policy.forward)  # type: ignore[method-assign]
+    policy.forward_segments = torch.compile(policy.forward_segments)  # type: ignore[method-assign]
+
+
+def import_object(place: str, setting: str) -> Any:
+    """Import `package.module:name`.
+
+    Args:
+        place: The name.
+        setting: The setting that holds it, for errors.
+
+    >>> import_object("math:pi", "train.loss")
+    3.141592653589793
+    """
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"{setting}: expected package.module:name of something that can be imported; got "
+            f"{place!r} ({error}). A module in the working folder needs PYTHONPATH=."
+        ) from error
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+
+def save_network(
+    tensors: Tensors, number: int, network: nn.Module, optimiser: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Add a network's weights and its optimizer's tensors; return the rest of the optimizer."""
+    tensors[f"policy_{number}"] = dict(network.state_dict())
+    tensors[f"optimiser_{number}"], rest = flatten_optimiser(optimiser.state_dict())
+    return rest
+
+
+def load_network(
+    tensors: Mapping[str, Any],
+    number: int,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    rest: dict[str, Any],
+) -> None:
+    """Load what `save_network` saved."""
+    network.load_state_dict(as_tensors(tensors[f"policy_{number}"]))
+    restore_optimiser(optimiser, as_tensors(tensors[f"optimiser_{number}"]), rest)
+
+
+def save_rng(generators: Sequence[np.random.Generator]) -> list[Any]:
+    """Return the states of generators."""
+    return [generator.bit_generator.state for generator in generators]
+
+
+def load_rng(generators: Sequence[np.random.Generator], kept: Sequence[Any]) -> None:
+    """Restore the states of generators."""
+    for generator, state in zip(generators, kept, strict=True):
+        generator.bit_generator.state = state
+
+
+def save_environments(tensors: Tensors, collector: Collector) -> None:
+    """Wait for all environments and add their states if they have any."""
+    snapshot = collector.pause()
+    if snapshot is not None:
+        tensors["environments"] = snapshot
+
+
+def load_environments(tensors: Mapping[str, Any], collector: Collector) -> bool:
+    """Resume environments from the states that `save_environments` added; False without any."""
+    snapshot = tensors.get("environments")
+    if snapshot is None:
+        return False
+    collector.resume(as_arrays(snapshot))
+    return True
+
+
+def as_tensors(kept: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return a checkpoint's entries as tensors."""
+    return {name: as_tensor(value) for name, value in kept.items()}
+
+
+def as_arrays(kept: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return a checkpoint's entries as arrays."""
+    return {name: as_array(value) for name, value in kept.items()}
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """Return a checkpoint's entry as a tensor."""
+    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any]:
+    """Return a checkpoint's entry as an array."""
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def flatten_optimiser(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tensors of an optimizer's state by `parameter.name`, and everything else."""
+    flat, numbers = {}, {}
+    for parameter, entries in state["state"].items():
+        for name, value in entries.items():
+            key = f"{parameter}.{name}"
+            if isinstance(value, torch.Tensor):
+                flat[key] = value
+            else:
+                numbers[key] = value
+    return flat, {"numbers": numbers, "param_groups": state["param_groups"]}
+
+
+def restore_optimiser(
+    optimiser: torch.optim.Optimizer, flat: dict[str, Any], rest: dict[str, Any]
+) -> None:
+    """Load what `flatten_optimiser` returned; raise ValueError if it is of other weights.
+
+    Settings such as betas and weight decay stay as they are: a run may resume with others.
+    """
+    given = unflatten_optimiser(flat, rest)
+    for own, told in zip(
+        optimiser.state_dict()["param_groups"], given["param_groups"], strict=True
+    ):
+        wrong = [name for name, value in own.items() if not _alike(value, told[name])]
+        if wrong or own["params"] != told["params"]:
+            name = wrong[0] if wrong else "params"
+            raise ValueError(f"the optimiser's {name} is {told[name]!r:.80}")
+    groups = optimiser.param_groups
+    weights = [weight for group in groups for weight in group["params"]]
+    for number, entries in given["state"].items():
+        if not 0 <= number < len(weights):
+            raise ValueError(f"the optimiser has no weight {number}")
+        for name, value in entries.items():
+            shape = () if name == "step" else weights[number].shape
+            if not isinstance(value, torch.Tensor) or value.shape != shape:
+                raise ValueError(f"the optimiser's {name} is not of a weight's shape")
+        if entries.keys() not in _KEPT:
+            raise ValueError(f"the optimiser keeps {', '.join(entries)}")
+    names = optimiser.defaults.keys() - {"lr", "step"}  # which change while a run goes on
+    settings = [{name: group[name] for name in names} for group in groups]
+    optimiser.load_state_dict(given)
+    for group, own in zip(optimiser.param_groups, settings, strict=True):
+        group.update(own)
+
+
+# What optimisers keep of a weight: AdamW, LaProp, Muon.
+_KEPT = ({"step", "exp_avg", "exp_avg_sq"}, {"square", "mean"}, {"momentum_buffer"})
+
+
+def _alike(own: Any, given: Any) -> bool:
+    """Return whether a setting of one optimizer fits another."""
+    if isinstance(own, list | tuple):
+        same = isinstance(given, list | tuple) and len(own) == len(given)
+        return same and all(map(_alike, own, given))
+    if isinstance(own, float):
+        return isinstance(given, float | int) and not isinstance(given, bool)
+    return type(own) is type(given)
+
+
+def unflatten_optimiser(flat: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """Undo `flatten_optimiser`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**flat, **rest["numbers"]}.items():
+        parameter, _, name = key.partition(".")
+        state.setdefault(int(parameter), {})[name] = value
+    return {"state": state, "param_groups": rest["param_groups"]}

@@ -20,12 +20,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fugu.algos.algorithm import Algorithm, Metrics, PolicyFactory, RunContext, State, Tensors
-from fugu.algos.building import WEIGHT_STREAM
-from fugu.algos.checkpointing import load_network, load_rng, save_network, save_rng
-from fugu.algos.optimisers import make_optimiser, set_learning_rate
-from fugu.algos.settings import LearningConfig, VecConfig
-from fugu.algos.unused_settings import NO_CRITIC, Unused
+from fugu.algos.algorithm import (
+    WEIGHT_STREAM,
+    Algorithm,
+    Metrics,
+    PolicyFactory,
+    RunContext,
+    State,
+    Tensors,
+    load_network,
+    load_rng,
+    save_network,
+    save_rng,
+)
+from fugu.algos.optimizers import make_optimizer, set_learning_rate
+from fugu.algos.settings import NO_CRITIC, LearningConfig, Unused, VecConfig
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     FiniteFloat,
@@ -352,7 +361,7 @@ class OfflineDecisionTransformer(Algorithm):
         if self.cfg.train.compile:
             compiled = torch.compile(policy.forward_sequences)
             policy.forward_sequences = compiled  # type: ignore[method-assign]
-        optimizer = make_optimiser(policy, cfg.optimizer_config())
+        optimizer = make_optimizer(policy, cfg.optimizer_config())
         self._samplers.append(sampler)
         self._learners.append(DecisionLearner(policy, optimizer, cfg))
 

@@ -21,17 +21,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.algos.algorithm import Algorithm, Metrics, RunContext, State, Tensors
-from fugu.algos.building import (
+from fugu.algos.algorithm import (
     ROW_STREAM,
     SAMPLING_STREAM,
     WEIGHT_STREAM,
-    choose_precision,
-    compile_policy,
-)
-from fugu.algos.checkpointing import (
+    Algorithm,
+    Metrics,
+    RunContext,
+    State,
+    Tensors,
     as_arrays,
     as_tensors,
+    choose_precision,
+    compile_policy,
     load_environments,
     load_network,
     load_rng,
@@ -39,10 +41,9 @@ from fugu.algos.checkpointing import (
     save_network,
     save_rng,
 )
-from fugu.algos.optimisers import make_optimiser, set_learning_rate
+from fugu.algos.optimizers import make_optimizer, set_learning_rate
 from fugu.algos.preferences import RewardModel, load_reward_model
-from fugu.algos.settings import Config, LearningConfig, VecConfig
-from fugu.algos.unused_settings import NO_CRITIC, Unused
+from fugu.algos.settings import NO_CRITIC, Config, LearningConfig, Unused, VecConfig
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
     Fraction,
@@ -621,7 +622,7 @@ class GRPO(Algorithm):
         model: RewardModel | None = None
         if cfg.train.reward_model is not None:
             model = load_reward_model(cfg.train.reward_model, group).to(self._device)
-        optimizer = make_optimiser(policy, cfg.train.optimizer_config())
+        optimizer = make_optimizer(policy, cfg.train.optimizer_config())
         learner = GRPOLearner(
             policy, optimizer, cfg.train, self._random[1], group, model, self.ranks
         )

@@ -9,16 +9,20 @@ are dead are never stored, so no loss has to be masked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
 from fugu.algos.algorithm import Metrics, RunContext
 from fugu.algos.ppo import PPO, Critics, GroupSetup, PPOConfig
-from fugu.algos.segment_view import Minibatch, MinibatchIndices, SegmentView
-from fugu.algos.unused_settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
-from fugu.algos.value_norm import ValueNorm
+from fugu.algos.segment_view import CriticTarget, Minibatch, MinibatchIndices, SegmentView
+from fugu.algos.settings import NO_CUSTOM_LOSS, NO_INTRINSIC, Unused
 from fugu.core.errors import UsageError
 from fugu.core.ranks import SINGLE_PROCESS, Ranks
 from fugu.data.segments import Segments
@@ -75,6 +79,68 @@ class MAPPOConfig(PPOConfig):
         return partial(make_player, factory, self.agent_ids, self.share_parameters)
 
 
+LEAST_WEIGHT, LEAST_VARIANCE = 1e-5, 1e-2
+
+
+class ValueNorm:
+    """Moving means of returns and of their squares (van Hasselt et al. 2016, Yu et al. 2022).
+
+    A mean begins at 0, so it is divided by how much weight it has gathered: `1 - beta ** updates`.
+
+    Attributes:
+        mean: Of returns; 0 before the first.
+        deviation: Of returns, at least 0.1.
+
+    >>> norm = ValueNorm(beta=0.5)
+    >>> norm.update(np.array([1.0, 3.0]))
+    >>> norm.mean, norm.deviation
+    (2.0, 1.0)
+    """
+
+    def __init__(self, beta: float = 0.99999) -> None:
+        self._beta = beta
+        self._mean, self._square, self._weight = 0.0, 0.0, 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean of returns."""
+        return self._mean / max(self._weight, LEAST_WEIGHT)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of returns."""
+        square = self._square / max(self._weight, LEAST_WEIGHT)
+        return math.sqrt(max(square - self.mean**2, LEAST_VARIANCE))
+
+    def update(self, returns: np.ndarray[Any, Any], ranks: Ranks = SINGLE_PROCESS) -> None:
+        """Add the returns of all ranks; none change nothing."""
+        numbers, new = returns.astype(np.float64), 1.0 - self._beta
+        sums = np.array([numbers.size, numbers.sum(), np.square(numbers).sum()])
+        count, total, squares = ranks.sum(sums).tolist()
+        if not count:
+            return
+        self._mean = self._beta * self._mean + new * (total / count)
+        self._square = self._beta * self._square + new * (squares / count)
+        self._weight = self._beta * self._weight + new
+
+    def normalize(self, values: Tensor) -> Tensor:
+        """Return values in units of rewards as critics predict them."""
+        return (values - self.mean) / self.deviation
+
+    def denormalize(self, values: Tensor) -> Tensor:
+        """Return predictions of critics in units of rewards."""
+        return values.float() * self.deviation + self.mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics as arrays."""
+        return {"value_norm": np.array([self._mean, self._square, self._weight])}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go back to a `state_dict`."""
+        moments = np.asarray(state["value_norm"], np.float64).tolist()
+        self._mean, self._square, self._weight = moments
+
+
 class NormalizedCritics(Critics):
     """Critics that predict normalized returns, and see no end where a time limit cut an episode.
 
@@ -92,24 +158,25 @@ class NormalizedCritics(Critics):
         super().__init__(cfg, ranks)
         self.value_norm = ValueNorm()
 
-    def begin_update(self, segments: Segments, progress: float) -> Metrics:
-        """Forget the values of final observations, if time limits count as ends."""
+    def begin_update(
+        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float, progress: float
+    ) -> tuple[list[CriticTarget], Metrics]:
+        """Return PPO's targets; forget final values if time limits count as ends."""
         if self.cfg.time_limits == "end":
             segments.final_values.fill(0.0)
-        return {}
+        return super().begin_update(segments, rows, reward_divisor, progress)
 
-    def begin_step(self, data: SegmentView, indices: MinibatchIndices) -> None:
-        """Add the returns of a minibatch to the statistics."""
-        returns = data.targets(indices)
-        self.value_norm.update(returns[:, data.valid[:, indices.chosen]], self.ranks)
-
-    def minibatch(self, data: SegmentView, indices: MinibatchIndices) -> Minibatch:
-        """Return a minibatch whose values and returns are normalized."""
-        batch = super().minibatch(data, indices)
-        if not self.cfg.normalise_values:
-            return batch
-        norm = self.value_norm.normalise
-        return replace(batch, old_values=norm(batch.old_values), returns=norm(batch.returns))
+    def minibatches(
+        self, data: SegmentView, indices: MinibatchIndices
+    ) -> Iterator[tuple[NDArray[np.int64], Minibatch]]:
+        """Add a minibatch's returns to the statistics; yield it with normalized values."""
+        returns, norm = data.targets(indices), self.value_norm
+        norm.update(returns[:, data.valid[:, indices.chosen]], self.ranks)
+        for chosen, batch in super().minibatches(data, indices):
+            if self.cfg.normalise_values:
+                values, targets = norm.normalize(batch.old_values), norm.normalize(batch.returns)
+                batch = replace(batch, old_values=values, returns=targets)
+            yield chosen, batch
 
     def report(self, data: SegmentView) -> Metrics:
         """Return PPO's metrics, and the mean and deviation of returns."""
@@ -164,7 +231,7 @@ class MAPPO(PPO):
             )
             assert isinstance(policy, CentralPolicy)
             if train.normalise_values:
-                policy.rescale = critics.value_norm.denormalise
+                policy.rescale = critics.value_norm.denormalize
             return GroupSetup(policy, replace(group, observation_layout=layout.row_layout), critics)
 
         super().__init__(context, set_up, partial(CriticObservations, vec, layouts))

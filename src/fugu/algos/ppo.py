@@ -10,7 +10,7 @@ step. The learning rate can follow the measured KL divergence (`desired_kl`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -19,18 +19,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.algos.algorithm import Algorithm, Metrics, RunContext, State, Tensors
-from fugu.algos.best_episodes import BestEpisodes
-from fugu.algos.building import (
+from fugu.algos.algorithm import (
     ROW_STREAM,
     SAMPLING_STREAM,
     WEIGHT_STREAM,
+    Algorithm,
+    Metrics,
+    RunContext,
+    State,
+    Tensors,
+    as_arrays,
     choose_precision,
     compile_policy,
     import_object,
-)
-from fugu.algos.checkpointing import (
-    as_arrays,
     load_environments,
     load_network,
     load_rng,
@@ -38,18 +39,21 @@ from fugu.algos.checkpointing import (
     save_network,
     save_rng,
 )
+from fugu.algos.exploration import Novelty, SelfImitationBuffer
 from fugu.algos.native_backend import make_native_learner
-from fugu.algos.novelty import Novelty
-from fugu.algos.optimisers import make_optimiser, set_learning_rate
-from fugu.algos.ppo_loss import fused_ppo_loss, loss_settings
-from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ValueLoss, ppo_loss_reference
-from fugu.algos.schedules import AdaptiveRate
+from fugu.algos.optimizers import make_optimizer, set_learning_rate
+from fugu.algos.ppo_loss import (
+    PpoLoss,
+    ValueLoss,
+    fused_ppo_loss,
+    loss_settings,
+    ppo_loss_reference,
+)
 from fugu.algos.segment_view import (
     CriticTarget,
     Minibatch,
     MinibatchIndices,
     SegmentView,
-    StepView,
     side_by_side,
 )
 from fugu.algos.settings import LearningConfig
@@ -79,6 +83,7 @@ from fugu.rollout.observation_views import Recall
 
 log = logging.getLogger("fugu")
 FEW_ROWS = 16  # of a minibatch: steps of the same few segments are much alike
+RATE_STEP, RATE_SCALES = 1.5, (0.01, 10.0)  # of the learning rate that follows the KL divergence
 SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")  # of a loss
 
 
@@ -204,7 +209,7 @@ class PPOConfig(LearningConfig):
         """
         return np.arange(self.parts(rows) + 1) * rows // max(1, self.parts(rows))
 
-    def optimiser_steps(self, rows: int) -> int:
+    def optimizer_steps(self, rows: int) -> int:
         """Minibatches of an update of so many rows or steps."""
         ratio = self.epochs if self.replay_ratio is None else self.replay_ratio
         return max(1, round(ratio * self.parts(rows)))
@@ -232,25 +237,13 @@ def ppo_loss(
         cfg: The settings, with the entropy coefficient of this update.
     """
     count = float((batch.weights != 0).sum())
-    found = _ppo_loss(policy, batch, loss_config(cfg), max(1.0, count))
+    found = _ppo_loss(policy, batch, cfg, max(1.0, count))
     means = {name: value / max(1.0, count) for name, value in found.metrics.items()}
     del means["rows"]
     return found.loss, means | {"ratios": found.ratios.view_as(batch.weights)}
 
 
-def loss_config(cfg: PPOConfig) -> PpoLossConfig:
-    """Return the settings that the loss kernel takes."""
-    return PpoLossConfig(
-        cfg.clip,
-        cfg.value_loss,
-        cfg.value_clip,
-        cfg.huber_delta,
-        cfg.value_coefficient,
-        cfg.entropy_coefficient,
-    )
-
-
-def _ppo_loss(policy: Policy, batch: Minibatch, cfg: PpoLossConfig, normalizer: float) -> PpoLoss:
+def _ppo_loss(policy: Policy, batch: Minibatch, cfg: PPOConfig, normalizer: float) -> PpoLoss:
     """Return the summed loss over `normalizer`, so that parts of a minibatch add up to it."""
     params, values = policy.forward_segments(batch.observations, batch.states, batch.resets)
     distribution = policy.distribution
@@ -291,19 +284,25 @@ class Critics:
     def __init__(self, cfg: PPOConfig, ranks: Ranks = SINGLE_PROCESS) -> None:
         self.cfg, self.ranks = cfg, ranks
 
-    def begin_update(self, segments: Segments, progress: float) -> Metrics:
-        """Prepare for an update from these segments, and return metrics."""
-        return {}
+    def begin_update(
+        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float, progress: float
+    ) -> tuple[list[CriticTarget], Metrics]:
+        """Prepare for an update from these segments.
 
-    def targets(
-        self, segments: Segments, rows: NDArray[np.int64], reward_divisor: float
-    ) -> list[CriticTarget]:
-        """Return the target of each critic, that of the reward first."""
+        Args:
+            segments: The buffer.
+            rows: The segments of the update.
+            reward_divisor: What rewards are divided by.
+            progress: Share of the run that is done, from 0 to 1.
+
+        Returns:
+            The target of each critic, that of the reward first; metrics.
+        """
         cfg = self.cfg
         rewards = segments.rewards[:, side_by_side(rows)] / np.float32(reward_divisor)
         if cfg.reward_clip is not None:
             np.clip(rewards, -cfg.reward_clip, cfg.reward_clip, out=rewards)
-        return [CriticTarget(rewards, cfg.gamma, cfg.lambda_)]
+        return [CriticTarget(rewards, cfg.gamma, cfg.lambda_)], {}
 
     def preference(
         self, advantages: NDArray[np.float32], valid: NDArray[np.bool_]
@@ -326,12 +325,14 @@ class Critics:
             return first
         return standardize(first, valid, self.ranks, self.cfg.advantage_std_min)
 
-    def begin_step(self, data: SegmentView, indices: MinibatchIndices) -> None:
-        """Prepare for a step of the optimizer on a minibatch."""
-
-    def minibatch(self, data: SegmentView, indices: MinibatchIndices) -> Minibatch:
-        """Return a minibatch as the loss takes it."""
-        return data.minibatch(indices)
+    def minibatches(
+        self, data: SegmentView, indices: MinibatchIndices
+    ) -> Iterator[tuple[NDArray[np.int64], Minibatch]]:
+        """Yield the parts of a minibatch that are computed at a time, with their indices."""
+        size = data.microbatch(self.cfg.microbatch)
+        for begin in range(0, len(indices.chosen), size):
+            part = slice(begin, begin + size)
+            yield indices.chosen[part], data.minibatch(indices, part)
 
     def report(self, data: SegmentView) -> Metrics:
         """Return metrics of an update besides its losses."""
@@ -354,7 +355,7 @@ class PPOLearner:
 
     Args:
         policy: The policy to improve.
-        optimiser: The optimizer of its parameters.
+        optimizer: The optimizer of its parameters.
         critics: What its critics predict.
         random: Draws the segments of minibatches.
         native: Computes gradients in place of torch; None: torch does.
@@ -365,19 +366,19 @@ class PPOLearner:
     def __init__(
         self,
         policy: Policy,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         critics: Critics,
         random: np.random.Generator,
         native: NativeLearner | None = None,
         loss: Loss | None = None,
         novelty: Novelty | None = None,
     ) -> None:
-        self.policy, self.optimiser, self.critics, self.native = policy, optimiser, critics, native
+        self.policy, self.optimizer, self.critics, self.native = policy, optimizer, critics, native
         self.cfg, self._ranks, self._random = critics.cfg, critics.ranks, random
         self._loss, self._novelty = loss, novelty
         self._parameters = [p for p in policy.parameters() if p.requires_grad]
-        self._best = BestEpisodes(self.cfg.best_episodes)
-        self._rate = AdaptiveRate()  # scales the scheduled learning rate
+        self._best = SelfImitationBuffer(self.cfg.best_episodes)
+        self._rate_scale = 1.0  # of the scheduled learning rate
         if self.cfg.draw == "steps" and policy.state_size:
             raise UsageError(
                 "train.draw: given 'steps' with a policy that remembers, whose steps belong "
@@ -397,20 +398,19 @@ class PPOLearner:
             reward_divisor: What rewards are divided by.
         """
         cfg, usual = self.cfg, segments.shape.rows
-        metrics = self.critics.begin_update(segments, progress)
         rows = segments.take() if segments.full or self._ranks.size == 1 else np.arange(0)
-        targets = self.critics.targets(segments, rows, reward_divisor)
-        metrics |= self._add_novelty(segments, rows, targets[0].numbers, progress)
+        targets, metrics = self.critics.begin_update(segments, rows, reward_divisor, progress)
+        if self._novelty is not None:
+            metrics |= self._add_novelty(segments, rows, targets[0].numbers, progress)
         by_steps = cfg.draws_steps(usual, self.policy.state_size)
         clips = (cfg.rho_clip, cfg.c_clip) if cfg.advantage == "vtrace" else None
         threads = self.native.threads if self.native else 0
-        data = (StepView if by_steps else SegmentView)(segments, rows, targets, clips, threads)
-        usual *= cfg.horizon if by_steps else 1
+        data = SegmentView(segments, rows, targets, clips, threads, by_steps=by_steps)
         if cfg.best_episodes:
             self._best.offer(segments, rows)
         if cfg.first_ratios == "measured" and cfg.advantage == "vtrace":
             self._measure_ratios(data, np.arange(data.count))
-        metrics |= self._learn(data, usual, progress)
+        metrics |= self._learn(data, usual * cfg.horizon if by_steps else usual, progress)
         if self.policy.scales:
             self.policy.note(data.observations())
         segments.release(rows)
@@ -418,19 +418,18 @@ class PPOLearner:
 
     def _learn(self, data: SegmentView, usual: int, progress: float) -> Metrics:
         """Take the optimizer's steps of an update; return means over its minibatches."""
-        cfg, parts = self.cfg, self.cfg.parts(usual)
-        now = self._annealed(progress)
+        cfg, parts = self._annealed(progress), self.cfg.parts(usual)
         if self.native is not None:
             self.native.flat.show_grads()
-        for group in self.optimiser.param_groups:
-            group["lr"] *= self._rate.scale
+        for group in self.optimizer.param_groups:
+            group["lr"] *= self._rate_scale
         sums: dict[str, list[float]] = {}
         order = self._random.permutation(data.count)
-        for number in range(cfg.optimiser_steps(usual)):
+        for number in range(cfg.optimizer_steps(usual)):
             if cfg.alpha == 0 and number % parts == 0 and number:
                 order = self._random.permutation(data.count)
             indices = self._draw(data, order, number % parts, progress)
-            found = self._step(data, indices, now)
+            found = self._step(data, indices, cfg)
             for name, value in found.items():
                 sums.setdefault(name, []).append(value)
             if cfg.target_kl is not None:
@@ -438,14 +437,22 @@ class PPOLearner:
                 if moved > cfg.target_kl:
                     break
         if cfg.desired_kl is not None:
-            final = cfg.desired_kl if cfg.final_desired_kl is None else cfg.final_desired_kl
             last = sums["approx_kl"][-parts:]
             share = np.array([sum(last) / len(last)], np.float64)
-            measured = float(self._ranks.sum(share)[0])
-            self._rate.adapt(measured, cfg.desired_kl + (final - cfg.desired_kl) * progress)
+            final = cfg.desired_kl if cfg.final_desired_kl is None else cfg.final_desired_kl
+            desired = cfg.desired_kl + (final - cfg.desired_kl) * progress
+            self._adapt_rate(float(self._ranks.sum(share)[0]), desired)
         means = {name: sum(values) / len(values) for name, values in sums.items()}
-        rate = self.optimiser.param_groups[0]["lr"]
+        rate = self.optimizer.param_groups[0]["lr"]
         return self._ranks.add_up(means) | {"learning_rate": rate}
+
+    def _adapt_rate(self, measured: float, desired: float) -> None:
+        """Scale the learning rate by how far the measured KL divergence is from the desired one."""
+        if measured > 2.0 * desired:
+            self._rate_scale /= RATE_STEP
+        elif measured < desired / 2.0:
+            self._rate_scale *= RATE_STEP
+        self._rate_scale = min(max(self._rate_scale, RATE_SCALES[0]), RATE_SCALES[1])
 
     def _annealed(self, progress: float) -> PPOConfig:
         """Return the settings with the entropy coefficient of this update."""
@@ -462,16 +469,16 @@ class PPOLearner:
         progress: float,
     ) -> Metrics:
         """Add intrinsic rewards to `rewards` `[horizon, segments]`; return their metrics."""
-        cfg = self.cfg
+        cfg, novelty = self.cfg, self._novelty
         weight = cfg.intrinsic_coef * max(0.0, 1.0 - progress / cfg.intrinsic_end)
-        if self._novelty is None or not weight or not len(rows):
+        if novelty is None or not weight or not len(rows):
             return {}
         seen = segments.observations.read(rows).flatten(0, 1)
-        found = self._novelty.rewards(seen).reshape(len(rows), -1).T
+        found = novelty.rewards(seen).reshape(len(rows), -1).T
         valid = segments.valid[:, rows]
         rewards += np.where(valid, np.float32(weight) * found, 0.0)
         flat = torch.from_numpy(valid.T.ravel())
-        error = self._novelty.learn(seen[flat], self._random)
+        error = novelty.learn(seen[flat], self._random)
         return {"intrinsic_reward": float(found[valid].mean()), "prediction_error": error}
 
     # ------------------------------------------------------------------ minibatches
@@ -480,45 +487,37 @@ class PPOLearner:
         self, data: SegmentView, order: NDArray[np.int64], number: int, progress: float
     ) -> MinibatchIndices:
         """Draw the given minibatch of an epoch."""
-        advantages = data.advantages(data.ratios)
-        chosen, weights = self._choose(advantages, data, order, number, progress)
+        cfg, bounds = self.cfg, self.cfg.bounds(len(order))
+        first, last = bounds[number : number + 2] if len(order) else (0, 0)
+        advantages, chosen = data.advantages(data.ratios), order[first:last]
+        weights = np.ones(len(chosen), np.float32)
+        if cfg.alpha and len(order):
+            chosen, weights = self._prioritize(advantages, data, len(chosen), progress)
         valid = None if data.whole else data.valid.take(chosen, -1)
         normalized = self.critics.combine(advantages.take(chosen, -1), valid)
         count = normalized.size if valid is None else int(valid.sum())
-        if self.cfg.normalise_advantages and self._ranks.sum(np.array([count], np.float64))[0] < 2:
+        if cfg.normalise_advantages and self._ranks.sum(np.array([count], np.float64))[0] < 2:
             # A single number has no deviation of its own: scale it by those of the whole update.
             whole = self.critics.combine(advantages, None if data.whole else data.valid)
             normalized = whole.take(chosen, -1)
-        if self.cfg.priorities == "published":  # PufferLib weights the policy's loss alone
+        if cfg.priorities == "published":  # PufferLib weights the policy's loss alone
             normalized, weights = normalized * weights, np.ones_like(weights)
         return MinibatchIndices(chosen, weights, normalized, advantages, count)
 
-    def _choose(
-        self,
-        advantages: NDArray[np.float32],
-        data: SegmentView,
-        order: NDArray[np.int64],
-        number: int,
-        progress: float,
+    def _prioritize(
+        self, advantages: NDArray[np.float32], data: SegmentView, size: int, progress: float
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Choose a minibatch's segments or steps, and the weight of each."""
-        cfg, bounds = self.cfg, self.cfg.bounds(len(order))
-        first, last = bounds[number : number + 2] if len(order) else (0, 0)
-        if cfg.alpha == 0 or not len(order):
-            chosen = order[first:last]
-            return chosen, np.ones(len(chosen), np.float32)
+        """Draw segments or steps by their advantages; return them and the weight of each."""
+        cfg = self.cfg
         corrected = cfg.priorities == "corrected"
         # The published annealing has a stray alpha and never reaches 1.
         growth = progress if corrected else cfg.alpha * progress
-        beta = cfg.beta + (1 - cfg.beta) * growth
         preference = self.critics.preference(advantages, data.valid)
-        probabilities = segment_probabilities(preference, cfg.alpha, valid=data.valid)
-        uniforms, size = self._random.random(len(order)), int(last - first)
         return sample_segments(
-            probabilities,
-            uniforms,
+            segment_probabilities(preference, cfg.alpha, valid=data.valid),
+            self._random.random(data.count),
             size,
-            beta=beta,
+            beta=cfg.beta + (1 - cfg.beta) * growth,
             correction="inclusion" if corrected else "draw",
         )
 
@@ -529,7 +528,6 @@ class PPOLearner:
 
         The metrics are this rank's share; all ranks add theirs up once an update.
         """
-        self.critics.begin_step(data, indices)
         count = float(max(1, self._ranks.sum(np.array([indices.count], np.float64))[0]))
         if self.native is not None:
             totals = self._native_gradients(self.native, data, indices, cfg, count)
@@ -540,33 +538,27 @@ class PPOLearner:
         if cfg.best_episodes:
             totals["best_loss"] = self._imitate() * count
         self._ranks.add_gradients(self._parameters)
-        norm = self._clip_gradients()
-        self.optimiser.step()
         if self.native is not None:
+            norm = self.native.flat.clip_grads(cfg.max_gradient_norm)
+            self.optimizer.step()
             self.native.reload()
+        else:
+            norm = float(nn.utils.clip_grad_norm_(self._parameters, cfg.max_gradient_norm))
+            self.optimizer.step()
         totals.pop("rows", None)
         means = {name: value / count for name, value in totals.items()}
         return means | {"gradient_norm": norm / self._ranks.size}
-
-    def _clip_gradients(self) -> float:
-        """Scale gradients down to the greatest norm allowed; return the norm they had."""
-        most = self.cfg.max_gradient_norm
-        if self.native is not None:
-            return self.native.flat.clip_grads(most)
-        return float(nn.utils.clip_grad_norm_(self._parameters, most))
 
     def _gradients(
         self, data: SegmentView, indices: MinibatchIndices, cfg: PPOConfig, count: float
     ) -> Metrics:
         """Compute the gradients of PPO's loss by torch; return its sums."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         totals: Metrics = dict.fromkeys(SUMS, 0.0)
-        kernel_cfg = loss_config(cfg)
-        for part in self._parts(data, indices):
-            batch = self.critics.minibatch(data, part)
-            loss, new, sums = _ppo_loss(self.policy, batch, kernel_cfg, count)
+        for chosen, batch in self.critics.minibatches(data, indices):
+            loss, ratios, sums = _ppo_loss(self.policy, batch, cfg, count)
             loss.backward()  # type: ignore[no-untyped-call]
-            data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
+            data.ratios[:, chosen] = ratios.view(-1, data.length).cpu().numpy().T
             for name, value in sums.items():
                 totals[name] += float(value)
         return totals
@@ -580,19 +572,18 @@ class PPOLearner:
         count: float,
     ) -> Metrics:
         """Compute the gradients of a loss function of the user's; return sums of its metrics."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         totals: Metrics = {}
-        for part in self._parts(data, indices):
-            batch = self.critics.minibatch(data, part)
+        for chosen, batch in self.critics.minibatches(data, indices):
             loss, found = loss_function(self.policy, batch, cfg)
             own = int((batch.weights != 0).sum())  # the loss is the mean over these
             (loss * (own / count)).backward()  # type: ignore[no-untyped-call]
             metrics = dict(found)
             ratios = metrics.pop("ratios", None)
             if ratios is not None:
-                data.ratios[:, part.chosen] = ratios.detach().view(-1, data.length).cpu().numpy().T
+                data.ratios[:, chosen] = ratios.detach().view(-1, data.length).cpu().numpy().T
             elif cfg.advantage == "vtrace" or cfg.target_kl or cfg.desired_kl:
-                metrics |= self._measure_ratios(data, part.chosen)
+                metrics |= self._measure_ratios(data, chosen)
             for name, value in metrics.items():
                 totals[name] = totals.get(name, 0.0) + float(value.detach()) * own
         return totals
@@ -614,7 +605,7 @@ class PPOLearner:
             indices.normalized,
             indices.advantages.reshape(data.critics, *every),
             self.policy.distribution.choices,
-            loss_settings(loss_config(cfg), count),
+            loss_settings(cfg, count),
             data.ratios.reshape(every),
         )
         return dict(zip(SUMS, sums, strict=True))
@@ -626,17 +617,13 @@ class PPOLearner:
         advantages = np.zeros((data.critics, *data.ratios.shape), np.float32)
         normalized = np.zeros((data.length, len(chosen)), np.float32)
         every = MinibatchIndices(chosen, ones, normalized, advantages, normalized.size)
-        divergence, rows = 0.0, 0.0
-        for part in self._parts(data, every):
-            _, new, sums = _ppo_loss(self.policy, data.minibatch(part), PpoLossConfig(), 1.0)
-            data.ratios[:, part.chosen] = new.view(-1, data.length).cpu().numpy().T
+        divergence, rows, size = 0.0, 0.0, data.microbatch(self.cfg.microbatch)
+        for begin in range(0, len(chosen), size):
+            part = slice(begin, begin + size)
+            _, ratios, sums = _ppo_loss(self.policy, data.minibatch(every, part), self.cfg, 1.0)
+            data.ratios[:, chosen[part]] = ratios.view(-1, data.length).cpu().numpy().T
             divergence, rows = divergence + float(sums["approx_kl"]), rows + float(sums["rows"])
         return {"approx_kl": torch.tensor(divergence / max(1.0, rows))}
-
-    def _parts(self, data: SegmentView, indices: MinibatchIndices) -> list[MinibatchIndices]:
-        """Return the parts of a minibatch that are computed at a time."""
-        size = max(1, (self.cfg.microbatch or data.steps_at_once) // data.length)
-        return [indices.part(i, i + size) for i in range(0, len(indices.chosen), size)]
 
     def _imitate(self) -> float:
         """Add the gradient of imitating the best episodes; return this rank's share of the loss."""
@@ -651,7 +638,7 @@ class PPOLearner:
     def state_dict(self) -> dict[str, Any]:
         """Return what resuming exactly needs besides the policy and the optimizer."""
         best = {f"best.{name}": value for name, value in self._best.state_dict().items()}
-        rate = {} if self.cfg.desired_kl is None else {"rate_scale": np.array(self._rate.scale)}
+        rate = {} if self.cfg.desired_kl is None else {"rate_scale": np.array(self._rate_scale)}
         novelty = {} if self._novelty is None else self._novelty.state_dict()
         novelty = {f"novelty.{name}": value for name, value in novelty.items()}
         return best | rate | novelty | self.critics.state_dict()
@@ -665,7 +652,7 @@ class PPOLearner:
         self._best.load_state_dict(under("best."))
         if self._novelty is not None:
             self._novelty.load_state_dict(under("novelty."))
-        self._rate.scale = float(state.get("rate_scale", 1.0))
+        self._rate_scale = float(state.get("rate_scale", 1.0))
         self.critics.load_state_dict(state)
 
 
@@ -825,7 +812,7 @@ class PPO(Algorithm):
         novelty = Novelty(layout, device) if cfg.train.intrinsic == "rnd" else None
         learner = PPOLearner(
             policy,
-            make_optimiser(policy, cfg.train.optimizer_config(), native),
+            make_optimizer(policy, cfg.train.optimizer_config(), native),
             setup.critics,
             self._random[1],
             native,
@@ -865,7 +852,7 @@ class PPO(Algorithm):
         for each in self.groups:
             if not self.ranks.any(each.actor.store.full):
                 continue
-            set_learning_rate(each.learner.optimiser, rate)
+            set_learning_rate(each.learner.optimizer, rate)
             divisor = each.returns.divisor if self.cfg.train.normalise_rewards else 1.0
             found = each.learner.update(each.actor.store, progress, divisor)
             prefix = "" if len(self.groups) == 1 else f"{each.group.name}/"
@@ -918,9 +905,9 @@ class PPO(Algorithm):
         """
         tensors: Tensors = {}
         opponents = None if self.opponents is None else self.opponents.state_dict(tensors)
-        optimisers = []
+        optimizers = []
         for i, each in enumerate(self.groups):
-            optimisers.append(save_network(tensors, i, each.actor.policy, each.learner.optimiser))
+            optimizers.append(save_network(tensors, i, each.actor.policy, each.learner.optimizer))
             segments = each.actor.store.state_dict()
             tensors[f"segments_{i}"] = {**segments, "recurrent": each.actor.states}
             tensors[f"scale_{i}"] = dict(each.returns.state_dict())
@@ -930,7 +917,7 @@ class PPO(Algorithm):
             tensors |= self._recall.state()
         save_environments(tensors, self.collector)
         state = {
-            "optimisers": optimisers,
+            "optimisers": optimizers,
             "random": save_rng(self._random),
             "backend": [self.vec.backend, self.vec.num_workers],
             **self.facts(),
@@ -943,7 +930,7 @@ class PPO(Algorithm):
             self.opponents.load_state_dict(tensors, state["league"])
         for i, each in enumerate(self.groups):
             load_network(
-                tensors, i, each.actor.policy, each.learner.optimiser, state["optimisers"][i]
+                tensors, i, each.actor.policy, each.learner.optimizer, state["optimisers"][i]
             )
             arrays = as_arrays(tensors[f"segments_{i}"])
             each.actor.states.copy_(torch.from_numpy(arrays.pop("recurrent")))
@@ -982,10 +969,10 @@ class PPO(Algorithm):
 
     def _use_torch(self, learner: PPOLearner) -> None:
         """Learn and collect with torch from now on; what listens to episodes keeps listening."""
-        kept = learner.optimiser.state_dict()
+        kept = learner.optimizer.state_dict()
         learner.native = None
-        learner.optimiser = make_optimiser(learner.policy, self.cfg.train.optimizer_config())
-        learner.optimiser.load_state_dict(kept)
+        learner.optimizer = make_optimizer(learner.policy, self.cfg.train.optimizer_config())
+        learner.optimizer.load_state_dict(kept)
         torch.set_num_threads(self._threads)
         before, self.collector = self.collector, self._make_collector()
         self.collector.episodes, self.collector.on_batch = before.episodes, before.on_batch

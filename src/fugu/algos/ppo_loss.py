@@ -1,27 +1,47 @@
-"""PPO's loss as one fused kernel: loss, gradient, ratios and metrics in one pass over the rows."""
+"""PPO's loss: in plain torch, which defines it, and as a fused kernel that is held to that.
+
+The kernel computes loss, gradient, ratios and metrics in one pass over the rows. torch serves
+squashed actions, other devices and float64.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import huber_loss
 
 from fugu import native
-from fugu.algos.ppo_loss_reference import PpoLoss, PpoLossConfig, ValueLoss, ppo_loss_reference
 from fugu.native.arrays import count_threads, refuse
+from fugu.policies.distribution import FORBIDDEN, evaluate_choices, evaluate_normals
 
+if TYPE_CHECKING:
+    from fugu.algos.ppo import PPOConfig
 if TYPE_CHECKING or native.available:
     from fugu import _native
 
-__all__ = ["PpoLoss", "PpoLossConfig", "ValueLoss", "fused_ppo_loss", "ppo_loss_reference"]
-
+ValueLoss = Literal["clipped", "huber", "huber_clipped", "mse"]
+Evaluate = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 _KINDS = ("clipped", "huber", "mse", "huber_clipped")  # in the kernel's order
 _METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")
+
+
+class PpoLoss(NamedTuple):
+    """The loss of some rows."""
+
+    loss: Tensor
+    """The scalar to call `backward` on."""
+    ratios: Tensor
+    """New over old probabilities [rows], without gradient; 1 where the weight is 0."""
+    metrics: dict[str, Tensor]
+    """Float64 sums over the rows whose weight is not 0: weighted ones `policy_loss`, `value_loss`
+    and `entropy` (divide by the normaliser), and plain ones `approx_kl` (k3) and `clip_fraction`
+    (divide by `rows`, how many they are). Sums of microbatches add up to those of the batch."""
 
 
 def fused_ppo_loss(
@@ -37,11 +57,11 @@ def fused_ppo_loss(
     returns: Tensor,
     weights: Tensor,
     normaliser: float | Tensor,
+    cfg: PPOConfig,
     masks: Tensor | None = None,
-    cfg: PpoLossConfig | None = None,
     threads: int = 0,
 ) -> PpoLoss:
-    """The loss sum(weight * loss of the row) / normaliser, differentiable in params and values.
+    """Return sum(weight * loss of the row) / normaliser, differentiable in params and values.
 
     The gradient is that of `ppo_loss_reference`, ties included, and is written while the loss is
     computed. Each row's gradient has the same bits whatever rows stand beside it, so that
@@ -63,31 +83,32 @@ def fused_ppo_loss(
         weights: Of the rows [rows]; nothing else of a row of weight 0 is looked at.
         normaliser: What the sum is divided by: for a mean, the number of rows that count.
         masks: What is allowed [rows, sum of choices]; everything if missing.
-        cfg: Settings; the defaults if missing.
+        cfg: Settings.
         threads: How many may be used; 0: all cores. The result does not depend on it.
 
     Raises:
         UsageError: If a shape will not do, or a sample is none of its head's choices.
 
+    >>> from fugu.algos.ppo import PPOConfig
     >>> rows = dict(old_log_probs=torch.tensor([-0.693147]), advantages=torch.ones(1))
     >>> rows |= dict(old_values=torch.zeros(1), returns=torch.ones(1), weights=torch.ones(1))
     >>> params = torch.zeros(1, 2, requires_grad=True)
     >>> loss, ratios, metrics = fused_ppo_loss(
-    ...     params, torch.zeros(1), choices=[2], samples=torch.zeros(1, 1), normaliser=1.0, **rows
+    ...     params, torch.zeros(1), choices=[2], samples=torch.zeros(1, 1), normaliser=1.0,
+    ...     cfg=PPOConfig(huber_delta=1.0), **rows
     ... )
     >>> loss.backward()
     >>> f"{ratios.item():.3f}, {metrics['entropy']:.3f}", params.grad.numpy().round(3).tolist()
     ('1.000, 0.693', [[-0.5, 0.5]])
     """
-    cfg = cfg or PpoLossConfig()
     given: dict[str, Any] = {
         "params": params, "values": values, "samples": samples, "masks": masks,
         "old_log_probs": old_log_probs, "advantages": advantages, "old_values": old_values,
         "returns": returns, "weights": weights,
     }  # fmt: skip
-    _check_shapes(given, choices, continuous)
     on_cpu = all(tensor is None or tensor.device.type == "cpu" for tensor in given.values())
     if not (native.available and on_cpu) or params.dtype == torch.float64:
+        _check_shapes(given, choices, continuous)
         numbers: dict[str, Any] = {"normaliser": normaliser, "cfg": cfg, "threads": threads}
         return ppo_loss_reference(**given, choices=choices, continuous=continuous, **numbers)
     tables = [_array(tensor, table=True) for tensor in (samples, old_values, returns)]
@@ -103,12 +124,16 @@ def fused_ppo_loss(
     )  # fmt: skip
     # Shorter types are converted here, where autograd converts the gradients back.
     apply: Any = _Fused.apply
-    loss, ratios, sums = apply(params.float(), values.float(), inputs, settings)
+    try:  # the kernel looks at shapes itself
+        loss, ratios, sums = apply(params.float(), values.float(), inputs, settings)
+    except (TypeError, ValueError):
+        _check_shapes(given, choices, continuous)
+        raise
     return PpoLoss(loss, ratios, dict(zip(_METRICS, sums.unbind(), strict=True)))
 
 
-def loss_settings(cfg: PpoLossConfig, normaliser: float) -> _native.LossSettings:
-    """Settings as the native core has them."""
+def loss_settings(cfg: PPOConfig, normaliser: float) -> _native.LossSettings:
+    """Return settings as the native learner takes them."""
     return _native.LossSettings(
         cfg.clip,
         cfg.value_clip,
@@ -185,3 +210,110 @@ def _bad_sample(samples: NDArray[Any], weights: NDArray[Any], choices: NDArray[A
             allowed = f"a whole number from 0 to {count - 1}"
             return refuse(f"samples[{row}, {head}]", f"{column[row]}", allowed)
     raise AssertionError("every sample is a choice")
+
+
+# ---------------------------------------------------------------------- definition
+
+
+def ppo_loss_reference(
+    params: Tensor,
+    values: Tensor,
+    *,
+    choices: Sequence[int],
+    continuous: int = 0,
+    samples: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    weights: Tensor,
+    normaliser: float | Tensor,
+    cfg: PPOConfig,
+    masks: Tensor | None = None,
+    threads: int = 0,
+    evaluate: Evaluate | None = None,
+) -> PpoLoss:
+    """Return what `fused_ppo_loss` does, by torch's own operations.
+
+    `evaluate` returns the log-probabilities and entropies of samples, for distributions other than
+    plain categoricals and normals.
+    """
+    del threads  # torch has its own
+    dtype = torch.float64 if params.dtype == torch.float64 else torch.float32
+    counts = weights != 0.0  # whatever the others hold is replaced before it meets a number
+
+    def rows(tensor: Tensor) -> Tensor:
+        shape = (-1,) + (1,) * (tensor.ndim - 1)
+        return torch.where(counts.view(shape), tensor, 0.0).to(dtype)
+
+    params, values, samples = rows(params), rows(values), rows(samples)
+    advantages, old_values, returns = rows(advantages), rows(old_values), rows(returns)
+    if masks is not None:
+        masks = masks.bool() | ~counts[:, None]
+    if evaluate is None:
+        log_probs, entropies = _evaluate(params, samples, masks, choices, continuous)
+    else:
+        log_probs, entropies = evaluate(params, samples, masks)
+
+    log_ratios = torch.where(counts, log_probs - rows(old_log_probs), 0.0)
+    ratios = log_ratios.exp()
+    clipped_ratios = ratios.clamp(1.0 - cfg.clip, 1.0 + cfg.clip)
+    policy_losses = -torch.minimum(advantages * ratios, advantages * clipped_ratios)
+    value_losses = _value_losses(values, old_values, returns, cfg)
+
+    weights = weights.to(dtype)
+    policy_loss, value_loss = (weights * policy_losses).sum(), (weights * value_losses).sum()
+    entropy = (weights * entropies).sum()
+    loss = policy_loss + cfg.value_coefficient * value_loss - cfg.entropy_coefficient * entropy
+    with torch.no_grad():
+        outside = (ratios < 1.0 - cfg.clip) | (ratios > 1.0 + cfg.clip)
+        sums = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": (ratios - 1.0 - log_ratios).sum(),
+            "clip_fraction": outside.sum(),
+            "rows": counts.sum(),
+        }
+        metrics = {name: tensor.detach().double() for name, tensor in sums.items()}
+    return PpoLoss(loss / normaliser, ratios.detach(), metrics)
+
+
+def _evaluate(
+    params: Tensor, samples: Tensor, masks: Tensor | None, choices: Sequence[int], continuous: int
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of the samples and the entropies, both [rows]."""
+    log_probs, entropies = params.new_zeros(len(params)), params.new_zeros(len(params))
+    width, heads = sum(choices), len(choices)
+    logits = params[:, :width].clamp_min(FORBIDDEN)
+    if masks is not None:
+        logits = torch.where(masks, logits, FORBIDDEN)
+    for head, part in enumerate(torch.split(logits, list(choices), 1)):
+        chosen, entropy = evaluate_choices(part, samples[:, head : head + 1].long())
+        log_probs, entropies = log_probs + chosen, entropies + entropy
+    if continuous:
+        means, log_stds = params[:, width : width + continuous], params[:, width + continuous :]
+        chosen, entropy = evaluate_normals(means, log_stds, samples[:, heads:])
+        log_probs, entropies = log_probs + chosen, entropies + entropy
+    return log_probs, entropies
+
+
+def _value_losses(values: Tensor, old: Tensor, returns: Tensor, cfg: PPOConfig) -> Tensor:
+    """The value loss of each row, summed over its critics: [rows]."""
+
+    def fit(found: Tensor) -> Tensor:
+        if cfg.value_loss in ("huber", "huber_clipped"):
+            return _huber(found, returns, cfg.huber_delta)
+        return 0.5 * (found - returns).square()
+
+    losses = fit(values)
+    if cfg.value_loss in ("clipped", "huber_clipped"):
+        near = old + (values - old).clamp(-cfg.value_clip, cfg.value_clip)
+        losses = torch.maximum(losses, fit(near))
+    return losses if losses.ndim == 1 else losses.sum(1)
+
+
+def _huber(values: Tensor, returns: Tensor, delta: float) -> Tensor:
+    if delta == 0.0:
+        return torch.zeros_like(values)
+    return huber_loss(values, returns, reduction="none", delta=delta)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from fugu.algos.optimisers import OptimiserConfig, OptimiserKind
+from fugu.algos.optimizers import OptimizerConfig, OptimizerKind
 from fugu.algos.registry import algorithm_names, find_algorithm
-from fugu.algos.unused_settings import check_unused
 from fugu.core.config import Tree, from_tree
 from fugu.core.errors import UsageError
 from fugu.core.intervals import (
@@ -28,6 +27,46 @@ from fugu.policies.policy import Policy
 
 
 @dataclass(frozen=True)
+class Unused:
+    """A setting that an algorithm inherits and cannot use: other values than these are refused.
+
+    Attributes:
+        allowed: The values that describe what happens in any case; the first is the default.
+        advice: Why there are no others, and what to do instead.
+    """
+
+    allowed: tuple[Any, ...]
+    advice: str
+
+
+NO_CRITIC = Unused(("shared", "auto"), "It has no critic; leave the setting out.")
+NO_INTRINSIC = Unused(("none",), "Use algo ppo for intrinsic rewards.")
+NO_CUSTOM_LOSS = Unused((None,), "Use algo ppo for a loss function of your own.")
+
+
+def check_unused(config: Any, unused: Mapping[str, Unused]) -> None:
+    """Raise `UsageError` if settings hold one that their algorithm does not use.
+
+    Args:
+        config: All settings of a run.
+        unused: The algorithm's settings without an effect, by their dotted names.
+    """
+    for path, rule in unused.items():
+        section, name = path.split(".")
+        given = getattr(getattr(config, section), name)
+        if given not in rule.allowed:
+            allowed = " or ".join(map(_shown, rule.allowed))
+            raise UsageError(
+                f"{path}: given {_shown(given)}; allowed: {allowed} with algo {config.algo}. "
+                f"{rule.advice}"
+            )
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+@dataclass(frozen=True)
 class LearningConfig(CheckedConfig):
     """What every algorithm has."""
 
@@ -35,7 +74,7 @@ class LearningConfig(CheckedConfig):
 
     total_steps: PositiveInt = 1_000_000
     """Agent steps of the whole run."""
-    optimiser: OptimiserKind = "adamw"
+    optimiser: OptimizerKind = "adamw"
     """Which optimiser."""
     learning_rate: NonNegativeFloat = 0.003
     """Of the optimiser, at its height."""
@@ -65,9 +104,9 @@ class LearningConfig(CheckedConfig):
     deterministic: bool = False
     """Only exact algorithms and batches in a fixed order: two runs are alike on any device."""
 
-    def optimizer_config(self) -> OptimiserConfig:
+    def optimizer_config(self) -> OptimizerConfig:
         """Return the settings of the optimizer and of its learning rate."""
-        return OptimiserConfig(
+        return OptimizerConfig(
             kind=self.optimiser,
             learning_rate=self.learning_rate,
             beta1=self.adam_beta1,

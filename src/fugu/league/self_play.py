@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from fugu.algos.algorithm import RunContext, State, Tensors
-from fugu.algos.checkpointing import as_arrays, as_tensor, as_tensors
+from fugu.algos.algorithm import RunContext, State, Tensors, as_arrays, as_tensor, as_tensors
 from fugu.algos.settings import Config
 from fugu.core.errors import UsageError
 from fugu.core.seeding import derive

@@ -197,7 +197,7 @@ class NativeLearner:
     def collect(
         self,
         pool: _native.Pool,
-        tables: Segments,
+        tables: _native.Pages,
         begin: int,
         first_segment: int,
         next_segment: int,
@@ -210,11 +210,13 @@ class NativeLearner:
     ) -> None:
         """Step all copies of a pool until the open segments are full, and begin the next ones.
 
+        The actions that follow the last step are left in place.
+
         Args:
             pool: Copies whose agents all act in every step; none is stepping.
-            tables: Where to write.
-            begin: Steps of the open segments.
-            first_segment: The segment of the first agent; the others' follow.
+            tables: Where to write; see `bind`.
+            begin: Steps of the open segments; agents wait for the rewards of the last of them.
+            first_segment: The open segment of the first agent; the others' follow.
             next_segment: The same, of the segments that come next.
             states: The agents' states, `[agents, state]`; written.
             choices: Choices of each discrete head.
@@ -229,7 +231,7 @@ class NativeLearner:
         """
         problem = self._core.collect(
             pool.core(),
-            self.bind(tables),
+            tables,
             begin,
             first_segment,
             next_segment,

@@ -201,7 +201,7 @@ class NativeCollector(Collector):
             try:
                 self._learner.collect(
                     pool,
-                    segments,
+                    self._learner.bind(segments),
                     begin,
                     first_segment,
                     next_segment,

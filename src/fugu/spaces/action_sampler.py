@@ -97,7 +97,7 @@ class RowWriter:
 
     def write(self, samples: Floats) -> NDArray[Any]:
         """Return the rows, `[batch, size]`, of samples `[batch, num_samples]`."""
-        rows = self._layout.zeros(len(samples))
+        rows = np.zeros((len(samples), self._layout.size), self._layout.dtype)
         raw = rows.view(np.uint8)
         for choice in self.choices:
             place, dtype = _view(raw, choice.leaf), choice.leaf.dtype

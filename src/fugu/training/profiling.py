@@ -55,7 +55,7 @@ PARTS = {
         "fugu.data.segments:Segments.release",
     ],
     ("learn", "advantages"): ["fugu.algos.segment_view:SegmentView.advantages"],
-    ("learn", "choice of rows"): ["fugu.algos.ppo:PPOLearner._choose"],
+    ("learn", "choice of rows"): ["fugu.algos.ppo:PPOLearner._draw"],
     ("learn", "forward"): [
         "fugu.policies.policy:Policy.forward_segments",
         "fugu.policies.central:CentralPolicy.forward_segments",
@@ -66,8 +66,8 @@ PARTS = {
     ("learn", "weights to the core"): ["fugu.nets.learning:NativeLearner.reload"],
     ("learn", "optimiser"): [
         "torch.optim:AdamW.step",
-        "fugu.algos.adamw:BlockAdamW.step",
-        "fugu.algos.muon:Muon.step",
+        "fugu.algos.optimizers:FlatAdamW.step",
+        "fugu.algos.optimizers:Muon.step",
         "torch.optim:Optimizer.zero_grad",
         "torch.nn.utils:clip_grad_norm_",
         "fugu.nets.learning:FlatParameters.clip_grads",

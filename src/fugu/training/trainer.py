@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fugu.algos.algorithm import Algorithm, RunContext, State, Tensors
-from fugu.algos.building import import_object
-from fugu.algos.checkpointing import as_tensors
+from fugu.algos.algorithm import Algorithm, RunContext, State, Tensors, as_tensors, import_object
 from fugu.algos.registry import algorithm_names, find_algorithm
 from fugu.algos.settings import Config, VecConfig
 from fugu.core.config import to_tree

@@ -198,13 +198,13 @@ public:
 
     // Everything that was written, as bytes.
     std::vector<unsigned char> collect(const Network& net, size_t threads, bool pairs) {
-        const size_t total = agents_ + kSpare, numbers = given_.heads + given_.dims;
-        const size_t steps = kHorizon / 2, seen = net.row_bytes(), size = net.state_size();
+        const size_t total = 2 * agents_ + kSpare, numbers = given_.heads + given_.dims;
+        const size_t actions = kHorizon + 1, seen = net.row_bytes(), size = net.state_size();
         FuguRandom random{5};
-        std::vector<float> uniforms(steps * agents_ * given_.heads + 1);
+        std::vector<float> uniforms(actions * agents_ * given_.heads + 1);
         for (float& number : uniforms)
             number = fugu_unit(&random);
-        const std::vector<float> noise = floats(random, steps * agents_ * given_.dims + 1);
+        const std::vector<float> noise = floats(random, actions * agents_ * given_.dims + 1);
         std::vector<char> rows(total * kHorizon * seen);
         std::vector<uint8_t> masks(total * kHorizon * given_.width + 1);
         std::vector<float> samples(total * kHorizon * numbers), begun(total * size);
@@ -212,21 +212,24 @@ public:
         std::vector<std::vector<float>> told(3, std::vector<float>(total * kHorizon));
         std::vector<std::vector<uint8_t>> flags(3, std::vector<uint8_t>(total * kHorizon));
         std::vector<double> sums(pool_.episode_size());
-        given_.critics = 1, given_.steps = steps, given_.states = now.data();
+        given_.critics = 1, given_.states = now.data();
         given_.uniforms = uniforms.data(), given_.noise = noise.data();
         given_.choices = choices_.data(), given_.episodes = sums.data();
         fugu::learn::Pages& pages = given_.pages;
-        pages.horizon = kHorizon, pages.total = total, given_.first_row = kSpare;
+        pages.horizon = kHorizon, pages.total = total;
         pages.observations = rows.data(), pages.samples = samples.data();
         pages.masks = masks.data(), pages.states = begun.data(), pages.values = values.data();
         pages.log_probabilities = told[0].data(), pages.rewards = told[1].data();
         pages.final_values = told[2].data(), pages.terminations = flags[0].data();
         pages.truncations = flags[1].data(), pages.valid = flags[2].data();
         fugu::learn::Rollout rollout(net, pool_);
-        for (const bool waiting : {false, true}) { // in two parts, as a vector asks for them
-            given_.begin = waiting ? steps : 0, given_.waiting = waiting;
+        for (const size_t begin :
+             {0, 1}) { // as a vector asks for them: a first segment, and a second
+            given_.begin = begin, given_.first_segment = kSpare + begin * agents_;
+            given_.next_segment = kSpare + (1 - begin) * agents_;
             check(rollout.collect(given_, threads, pairs) == fugu::learn::Collected::Whole,
                   "a collection is not whole", net.kernels());
+            pool_.step_now();
         }
         std::vector<unsigned char> written;
         const auto write = [&](const auto& array) {

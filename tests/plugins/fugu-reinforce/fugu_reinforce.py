@@ -29,7 +29,7 @@ from fugu.algos import (
     save_network,
     save_rng,
 )
-from fugu.algos.optimisers import make_optimiser, set_learning_rate
+from fugu.algos.optimizers import make_optimizer, set_learning_rate
 from fugu.core.errors import UsageError
 from fugu.core.intervals import Fraction, NonNegativeFloat, PositiveInt
 from fugu.core.seeding import derive
@@ -118,7 +118,7 @@ class Reinforce(Algorithm):
         (group,) = vec.groups
         self.policy = context.policy_factory(group, cfg.policy).to(context.device)
         self.policies = [self.policy]
-        self.optimizer = make_optimiser(self.policy, self.cfg.optimizer_config())
+        self.optimizer = make_optimizer(self.policy, self.cfg.optimizer_config())
         shape = EpisodeShape(vec.num_agents, 1, self.policy.distribution.num_samples)
         self.actor = EpisodeRecorder(
             self.policy,

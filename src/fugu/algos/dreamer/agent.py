@@ -22,7 +22,7 @@ from fugu.algos.dreamer.networks import (
     TwoHotHead,
     two_hot_loss,
 )
-from fugu.algos.optimisers import set_learning_rate
+from fugu.algos.optimizers import set_learning_rate
 from fugu.data.replay import Sequences
 from fugu.envs.contract import AgentGroup
 from fugu.policies.distribution import ActionDistribution

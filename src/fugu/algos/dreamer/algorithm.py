@@ -10,8 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fugu.algos.algorithm import Algorithm, Metrics, PolicyFactory, RunContext, State, Tensors
-from fugu.algos.checkpointing import (
+from fugu.algos.algorithm import (
+    Algorithm,
+    Metrics,
+    PolicyFactory,
+    RunContext,
+    State,
+    Tensors,
     as_array,
     as_arrays,
     as_tensor,
@@ -24,8 +29,8 @@ from fugu.algos.checkpointing import (
 )
 from fugu.algos.dreamer.agent import DreamerAgent, DreamerLearner
 from fugu.algos.dreamer.config import DreamerConfig, DreamerPolicyConfig, DreamerVecConfig
-from fugu.algos.optimisers import make_optimiser
-from fugu.algos.unused_settings import Unused
+from fugu.algos.optimizers import make_optimizer
+from fugu.algos.settings import Unused
 from fugu.core.seeding import derive
 from fugu.data.replay import Replay, ReplayShape
 from fugu.envs.contract import AgentGroup, Buffers
@@ -167,7 +172,7 @@ class Dreamer(Algorithm):
         replay = Replay(group, shape, online=train.online)
         actor = ReplayActor(agent, replay, train, self._random[0], self._latent_random)
         self.actors.append(actor)
-        optimizer = make_optimiser(agent, train.optimizer_config())
+        optimizer = make_optimizer(agent, train.optimizer_config())
         self.learners.append(DreamerLearner(agent, optimizer, train))
 
     # ------------------------------------------------------------------ collect and update

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from fugu.algos.optimisers import OptimiserKind
+from fugu.algos.optimizers import OptimizerKind
 from fugu.algos.settings import LearningConfig, VecConfig
 from fugu.core.config import Tree
 from fugu.core.errors import UsageError
@@ -67,7 +67,7 @@ class DreamerConfig(LearningConfig):
 
     total_steps: int = 100_000
     """Agent steps of the whole run."""
-    optimiser: OptimiserKind = "laprop"
+    optimiser: OptimizerKind = "laprop"
     """Optimizer of all networks together."""
     learning_rate: float = 3e-4
     schedule: Literal["constant", "linear", "cosine"] = "constant"
