@@ -111,11 +111,12 @@ def fused_ppo_loss(
         _check_shapes(given, choices, continuous)
         numbers: dict[str, Any] = {"normaliser": normaliser, "cfg": cfg, "threads": threads}
         return ppo_loss_reference(**given, choices=choices, continuous=continuous, **numbers)
-    tables = [_array(tensor, table=True) for tensor in (samples, old_values, returns)]
-    flat = [_array(tensor) for tensor in (old_log_probs, advantages, weights)]
+    others = (samples, old_values, returns, old_log_probs, advantages, weights)
+    arrays = [tensor.detach().float().contiguous().numpy() for tensor in others]
+    tables = [array if array.ndim > 1 else array[:, None] for array in arrays[:3]]
     flags = None if masks is None else masks.detach().bool().contiguous().numpy()
     inputs = (
-        tables[0], flags, flat[0], flat[1], tables[1], tables[2], flat[2],
+        tables[0], flags, *arrays[3:5], tables[1], tables[2], arrays[5],
         np.asarray(choices, np.int64),
     )  # fmt: skip
     settings = (
@@ -153,8 +154,13 @@ class _Fused(torch.autograd.Function):
         params_grad = torch.empty(params.shape)
         values_grad = torch.empty(values.shape)
         ratios = torch.empty(len(params))
-        outputs = (_array(params_grad), _array(values_grad, table=True), _array(ratios))
-        arrays = (_array(params), _array(values, table=True), *inputs, *outputs)
+        table = values.shape if values.ndim > 1 else (*values.shape, 1)
+        outputs = (params_grad.numpy(), values_grad.view(table).numpy(), ratios.numpy())
+        given = (
+            params.detach().contiguous().numpy(),
+            values.detach().contiguous().view(table).numpy(),
+        )
+        arrays = (*given, *inputs, *outputs)
         good, *sums = _native.ppo_loss(*arrays, *settings)
         if not good:
             raise _bad_sample(inputs[0], weights=inputs[-2], choices=inputs[-1])
@@ -175,13 +181,6 @@ class _Fused(torch.autograd.Function):
             return None, None, None, None
         params_grad, values_grad = ctx.saved_tensors
         return params_grad * grads[0], values_grad * grads[0], None, None
-
-
-def _array(tensor: Tensor, table: bool = False) -> NDArray[Any]:
-    """The tensor's numbers as the kernel takes them: float32, contiguous, [rows, ...]."""
-    tensor = tensor.detach().float().contiguous()
-    array: NDArray[Any] = (tensor[:, None] if table and tensor.ndim == 1 else tensor).numpy()
-    return array
 
 
 def _check_shapes(given: dict[str, Any], choices: Sequence[int], continuous: int) -> None:

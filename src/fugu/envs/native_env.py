@@ -285,7 +285,9 @@ class NativeEnv(Env):
         if not self._begun:
             raise UsageError("step: given before reset; call reset first.")
         for i, rows in enumerate(self.buffers):
-            check_actions(self._bound, i, self.groups[i].action_layout, rows.actions)
+            bad = self._bound.bad_action(i, as_bytes(rows.actions))
+            if bad >= 0:
+                raise action_error(self.groups[i].action_layout, rows.actions[bad])
         self._bound.step_now()
         count = self._episodes[0, 0]
         self.infos = (episode_info(self.spec, self._episodes[0]),) if count else ()
@@ -397,15 +399,13 @@ def as_bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
     return rows.view(np.uint8)
 
 
-def check_actions(pool: Pool, group: int, layout: Any, actions: NDArray[Any]) -> None:
-    """Raise an `ActionError` if a row is not a value of the action space."""
-    row = pool.bad_action(group, as_bytes(actions))
-    if row >= 0:
-        try:
-            layout.unpack(actions[row])
-        except PackError as error:
-            raise ActionError(error.path, error.given, error.allowed, error.advice) from None
-        raise ActionError("", repr(actions[row]), repr(layout.space))
+def action_error(layout: Layout, row: NDArray[Any]) -> ActionError:
+    """Return the error of a row that `Pool.bad_action` found to be no value of its space."""
+    try:
+        layout.unpack(row)
+    except PackError as error:
+        return ActionError(error.path, error.given, error.allowed, error.advice)
+    return ActionError("", repr(row), repr(layout.space))
 
 
 def episode_info(spec: NativeSpec, episode: NDArray[np.float32]) -> Info:

@@ -80,11 +80,19 @@ def sample_categorical(
     ([[0, 1]], '0.4000')
     """
     heads = np.asarray(choices, np.int64)
-    if out is None:
-        out = _new_sample((len(logits), heads.size), np.int64)
+    shape = (len(logits), heads.size)
     kernel = _native.sample_categorical if native.available and use_native else None
     arguments = (logits, heads, masks, live, uniforms)
-    return _run(kernel, categorical_reference, _checked_categorical, arguments, out, threads)
+    return _run(
+        kernel,
+        categorical_reference,
+        _checked_categorical,
+        arguments,
+        out,
+        shape,
+        np.int64,
+        threads,
+    )
 
 
 def sample_normal(
@@ -122,11 +130,11 @@ def sample_normal(
             allowed = f"a float32 array of shape {means.shape[1:]} or {means.shape}"
             raise refuse("log_stds", describe(log_stds), allowed)
         log_stds = np.broadcast_to(np.ascontiguousarray(log_stds), means.shape)
-    if out is None:
-        out = _new_sample(means.shape, np.float32)
     kernel = _native.sample_normal if native.available and use_native else None
     arguments = (means, log_stds, noise, live)
-    return _run(kernel, normal_reference, _checked_normal, arguments, out, threads)
+    return _run(
+        kernel, normal_reference, _checked_normal, arguments, out, means.shape, np.float32, threads
+    )
 
 
 Arguments = tuple[Any, ...]
@@ -137,11 +145,16 @@ def _run(
     reference: Callable[..., Fault],
     check: Callable[..., Arguments],
     arguments: Arguments,
-    out: Sample,
+    out: Sample | None,
+    shape: tuple[int, ...],
+    dtype: type[np.generic],
     threads: int,
 ) -> Sample:
-    """Fill `out` by a kernel, or by the reference if there is none."""
+    """Fill `out`, or a new sample, by a kernel, or by the reference if there is none."""
     count = count_threads(threads)
+    if out is None:
+        logs, entropies = np.empty(shape[0], np.float32), np.empty(shape[0], np.float32)
+        out = Sample(np.empty(shape, dtype), logs, entropies)
     if kernel is None:
         fault, row, number = reference(*check(*arguments, out), *out)
     else:
@@ -153,11 +166,6 @@ def _run(
         part = "head" if reference is categorical_reference else "dimension"
         raise UsageError(f"row {row}, {part} {number}: {FAULTS[fault]}")
     return out
-
-
-def _new_sample(shape: tuple[int, ...], dtype: type[np.generic]) -> Sample:
-    logs, entropies = np.empty(shape[0], np.float32), np.empty(shape[0], np.float32)
-    return Sample(np.empty(shape, dtype), logs, entropies)
 
 
 def _check_out(out: Sample, dtype: type[np.generic], shape: tuple[int, ...]) -> None:

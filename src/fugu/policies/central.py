@@ -276,7 +276,7 @@ class CentralPolicy(Policy):
         actor_state, critic_state = torch.split(state, self._sizes, -1)
         params, _, actor_state = self.actors[agent](self._actor_rows(rows), actor_state)
         if self.critics and rows.shape[-1] == self.layout.size:
-            with self._products(rows):
+            with self._products(rows.device):
                 values, critic_state = self.critics[agent](rows, critic_state)
             values = values if self.rescale is None else self.rescale(values)
         else:
@@ -292,7 +292,7 @@ class CentralPolicy(Policy):
         actor_state, critic_state = torch.split(state, self._sizes, -1)
         seen = self._actor_rows(rows.flatten(0, 1)).reshape(*rows.shape[:2], -1)
         params, _ = actor.forward_segments(seen, actor_state.contiguous(), resets)
-        with self._products(rows):
+        with self._products(rows.device):
             values = critic.forward_segments(rows, critic_state.contiguous(), resets)
         return params, values
 

@@ -249,7 +249,7 @@ class DecisionTransformer(Policy):
         No action is predicted from itself, nor from anything later.
         """
         batch, window = mask.shape
-        with self._products(observations):
+        with self._products(observations.device):
             hidden = self.encoder(observations.flatten(0, 1)).unflatten(0, (batch, window))
             outputs = self.core.attend(hidden, samples, returns, times, mask)
             params, _ = self._decode(outputs)

@@ -87,7 +87,7 @@ class Policy(nn.Module):
         Returns:
             params `[batch, num_params]`, values `[batch, critics]` and the new state.
         """
-        with self._products(observations):
+        with self._products(observations.device):
             hidden, state = self.core(self.encoder(observations), state)
             params, values = self._decode(hidden)
         return params, values, state
@@ -107,7 +107,7 @@ class Policy(nn.Module):
             params `[rows, time, num_params]` and values `[rows, time, critics]`.
         """
         rows, steps = observations.shape[:2]
-        with self._products(observations):
+        with self._products(observations.device):
             hidden = self.encoder(observations.flatten(0, 1))
             hidden = hidden.reshape(rows, steps, hidden.shape[-1])
             return self._decode(self.core.forward_segments(hidden, state, resets))
@@ -144,8 +144,8 @@ class Policy(nn.Module):
             with noting(self.scales):
                 self.encoder(observations)
 
-    def _products(self, tensor: Tensor) -> torch.autocast:
-        return torch.autocast(tensor.device.type, torch.bfloat16, enabled=self._short)
+    def _products(self, device: torch.device) -> torch.autocast:
+        return torch.autocast(device.type, torch.bfloat16, enabled=self._short)
 
     def _decode(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Params and values of hidden vectors `[..., hidden]`."""

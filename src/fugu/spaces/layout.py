@@ -148,14 +148,11 @@ class Layout:
         A layout of one number per row also takes rows without the last axis. Rows of a mixed
         layout are bytes and nothing else.
         """
-        out[...] = self._fit(rows, out.shape)
+        out[...] = self.fit_rows(rows, *out.shape[:-1])
 
-    def fit_rows(self, rows: Any, count: int) -> NDArray[Any]:
-        """Return flat `rows` as `[count, size]` of this layout's dtype, as `assign` takes them."""
-        return self._fit(rows, (count, self.size))
-
-    def _fit(self, rows: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-        array = np.asarray(rows)
+    def fit_rows(self, rows: Any, *batch: int) -> NDArray[Any]:
+        """Return flat `rows` as `[*batch, size]` of this layout's dtype, as `assign` takes them."""
+        array, shape = np.asarray(rows), (*batch, self.size)
         if self.size == 1 and array.shape == shape[:-1]:
             array = array[..., None]
         if array.shape == shape and array.dtype == self.dtype:

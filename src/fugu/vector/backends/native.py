@@ -15,7 +15,7 @@ from fugu.envs.native_env import (
     EPISODE,
     NativeEnv,
     NativeSpec,
-    check_actions,
+    action_error,
     episode_info,
     start_pool,
 )
@@ -70,7 +70,9 @@ class NativeBackend(WorkerBackend):
         """Raise an `ActionError` if a row is no value of its action space."""
         groups: tuple[AgentGroup, ...] = self._buffers.groups
         for i, rows in enumerate(actions):
-            check_actions(self._pool, i, groups[i].action_layout, rows)
+            bad = self._pool.bad_action(i, rows.view(np.uint8))
+            if bad >= 0:
+                raise action_error(groups[i].action_layout, rows[bad])
 
     def infos(self, env_ids: NDArray[np.int64], sent: dict[int, Infos]) -> Mapping[int, Infos]:
         """Return the infos of episodes that ended, which are made when they are looked at."""
