@@ -84,6 +84,7 @@ from fugu.rollout.observation_views import Recall
 log = logging.getLogger("fugu")
 FEW_ROWS = 16  # of a minibatch: steps of the same few segments are much alike
 RATE_STEP, RATE_SCALES = 1.5, (0.01, 10.0)  # of the learning rate that follows the KL divergence
+STILL = 400.0  # below this part of the desired KL divergence, a policy has converged
 SUMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "rows")  # of a loss
 
 
@@ -160,7 +161,8 @@ class PPOConfig(LearningConfig):
     """End an update when the policy has gone so far; never if not given."""
     desired_kl: PositiveFloat | None = None
     """Adapt the learning rate to the KL divergence of an update's last epoch: it is divided by 1.5
-    above twice this value and multiplied by 1.5 below half of it. None: keep to the schedule."""
+    above twice this value, multiplied by 1.5 below half of it, and led back to the schedule below a
+    400th of it, where the policy has converged. None: keep to the schedule."""
     final_desired_kl: PositiveFloat | None = None
     """The same at the end of the run, reached linearly; None: as at the start."""
     normalise_rewards: bool = True
@@ -448,11 +450,17 @@ class PPOLearner:
 
     def _adapt_rate(self, measured: float, desired: float) -> None:
         """Scale the learning rate by how far the measured KL divergence is from the desired one."""
+        low, high = RATE_SCALES
         if measured > 2.0 * desired:
             self._rate_scale /= RATE_STEP
+        elif measured < desired / STILL:
+            # A converged policy moves at no rate until something unusual happens, which a large
+            # rate would turn into a collapse: go back to the schedule.
+            low, high = min(self._rate_scale, 1.0), max(self._rate_scale / RATE_STEP, 1.0)
+            self._rate_scale *= RATE_STEP
         elif measured < desired / 2.0:
             self._rate_scale *= RATE_STEP
-        self._rate_scale = min(max(self._rate_scale, RATE_SCALES[0]), RATE_SCALES[1])
+        self._rate_scale = min(max(self._rate_scale, low), high)
 
     def _annealed(self, progress: float) -> PPOConfig:
         """Return the settings with the entropy coefficient of this update."""
