@@ -176,10 +176,12 @@ def act(agent: Agent, segments: Segments, batch: Batch) -> NDArray[Any]:
     """
     ids, rows = batch.agent_ids, batch.groups[0].rows
     truncated = rows.truncations & rows.valid & segments.waiting(ids)
-    segments.earn(ids, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live)
+    segments.record_reward(
+        ids, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live
+    )
     if truncated.any():
         _, values = agent(torch.from_numpy(rows.final[truncated]))
-        segments.cut(ids[truncated], values[:, None].numpy())
+        segments.bootstrap(ids[truncated], values[:, None].numpy())
 
     masks = torch.from_numpy(rows.action_masks)
     outputs, values = agent(torch.from_numpy(rows.observations), masks)
@@ -187,7 +189,7 @@ def act(agent: Agent, segments: Segments, batch: Batch) -> NDArray[Any]:
     log_probs = agent.log_prob(outputs, samples).numpy()
     numbers = samples.numpy()
     live = slice(None) if rows.live.all() else rows.live  # agents whose turn it is
-    segments.add(
+    segments.record_step(
         ids[live], rows.observations[live], rows.action_masks[live], numbers[live],
         log_probs[live], values.numpy()[live, None], np.zeros((len(ids), 0), np.float32),
     )  # fmt: skip

@@ -38,21 +38,23 @@ def main() -> float:
         batch = vec.recv()
         rows, agents = batch.groups[0].rows, batch.agent_ids
         returns += [info["episode_return"] for (info,) in batch.infos.values()]
-        segments.earn(
+        segments.record_reward(
             agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live
         )
         with torch.no_grad():
             cut = rows.truncations  # worth what the last observation promises
             _, final, _ = policy(torch.from_numpy(rows.final[cut]), torch.zeros(int(cut.sum()), 0))
-            segments.cut(agents[cut], final.numpy())
+            segments.bootstrap(agents[cut], final.numpy())
             params, values, _ = policy(torch.from_numpy(rows.observations), torch.zeros(64, 0))
         samples, logs = policy.distribution.sample(params, None, random)
         said = values.numpy()
-        segments.add(agents, rows.observations, rows.action_masks, samples, logs, said, states)
+        segments.record_step(
+            agents, rows.observations, rows.action_masks, samples, logs, said, states
+        )
         vec.send(policy.distribution.to_rows(samples), agents)  # they step while we learn
         if segments.full:
             progress = step / TOTAL_STEPS
-            for parameters in learner.optimiser.param_groups:
+            for parameters in learner.optimizer.param_groups:
                 parameters["lr"] = 0.003 * (1 - progress)
             learner.update(segments, progress, reward_divisor=20.0)
             if returns:

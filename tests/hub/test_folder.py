@@ -97,7 +97,7 @@ def test_every_command_takes_a_pulled_run(
 def test_a_trusted_run_continues_bit_for_bit(run: Run, shared: Path, tmp_path: Path) -> None:
     shutil.copytree(run.folder, tmp_path / "copy")
     pull("./shared", "pulled", trust=True)
-    more: dict[str, Any] = {"show": False, "overrides": {"train": {"total_steps": 3000}}}
+    more: dict[str, Any] = {"show": False, "train": {"total_steps": 3000}}
     ended = [resume(folder, **more).run for folder in ("copy", "pulled")]
     one, other = (weights(each) for each in ended if each is not None)
     assert one.keys() == other.keys()

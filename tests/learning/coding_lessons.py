@@ -30,12 +30,12 @@ def solved_share(policies: list[Policy], seed: int, tasks: int = 2000, **setting
 @contextlib.contextmanager
 def shuffled_earnings() -> Iterator[None]:
     """Copies have each other's rewards."""
-    earn, random = Segments.earn, np.random.default_rng(5)
+    record_reward, random = Segments.record_reward, np.random.default_rng(5)
 
-    def mistaken(self: Segments, agents: Any, rewards: Any, *rest: Any) -> None:
-        earn(self, agents, random.permutation(rewards), *rest)
+    def mistaken(self: Segments, agents: Any, rewards: Any, *rest: Any) -> Any:
+        return record_reward(self, agents, random.permutation(rewards), *rest)
 
-    with step_by_step(), mock.patch.object(Segments, "earn", mistaken):
+    with step_by_step(), mock.patch.object(Segments, "record_reward", mistaken):
         yield
 
 

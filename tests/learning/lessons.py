@@ -54,24 +54,24 @@ def step_by_step() -> AbstractContextManager[Any]:
 @contextlib.contextmanager
 def ends_unseen() -> Iterator[tuple[AnyCallback, ...]]:
     """The learner does not see that episodes end: traces run on into the next ones."""
-    earn = Segments.earn
+    record_reward = Segments.record_reward
 
-    def blind(self: Segments, agents: Any, rewards: Any, ends: Any, cuts: Any, *rest: Any) -> None:
-        earn(self, agents, rewards, np.zeros_like(ends), np.zeros_like(cuts), *rest)
+    def blind(self: Segments, agents: Any, rewards: Any, ends: Any, cuts: Any, *rest: Any) -> Any:
+        return record_reward(self, agents, rewards, np.zeros_like(ends), np.zeros_like(cuts), *rest)
 
-    with step_by_step(), mock.patch.object(Segments, "earn", blind):
+    with step_by_step(), mock.patch.object(Segments, "record_reward", blind):
         yield ()
 
 
 @contextlib.contextmanager
 def cuts_as_ends() -> Iterator[tuple[AnyCallback, ...]]:
     """The learner takes truncations for terminations."""
-    earn = Segments.earn
+    record_reward = Segments.record_reward
 
-    def mistaken(self: Any, agents: Any, rewards: Any, ends: Any, cuts: Any, *rest: Any) -> None:
-        earn(self, agents, rewards, ends | cuts, np.zeros_like(cuts), *rest)
+    def mistaken(self: Any, agents: Any, rewards: Any, ends: Any, cuts: Any, *rest: Any) -> Any:
+        return record_reward(self, agents, rewards, ends | cuts, np.zeros_like(cuts), *rest)
 
-    with step_by_step(), mock.patch.object(Segments, "earn", mistaken):
+    with step_by_step(), mock.patch.object(Segments, "record_reward", mistaken):
         yield ()
 
 

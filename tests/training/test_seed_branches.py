@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fugu.algos import building, decision_transformer, grpo, preferences
+from fugu.algos import algorithm, decision_transformer, grpo, preferences
 from fugu.algos.dreamer import algorithm as dreamer
 from fugu.data.recording import RECORDING
 from fugu.training.auto_search import FINAL
@@ -13,7 +13,7 @@ from fugu.training.evaluate import EVALUATION
 from fugu.training.trainer import ENVIRONMENTS
 
 SHARED = (ENVIRONMENTS, FINAL, DREAMS, EVALUATION, RECORDING)
-PPO = (building.SAMPLING_STREAM, building.ROW_STREAM, building.WEIGHT_STREAM)
+PPO = (algorithm.SAMPLING_STREAM, algorithm.ROW_STREAM, algorithm.WEIGHT_STREAM)
 BRANCHES = {
     "ppo": (*SHARED, *PPO),
     "grpo": (*SHARED, *PPO, grpo.GROUP_STREAM),
@@ -27,7 +27,7 @@ BRANCHES = {
     "decision_transformer": (
         *SHARED,
         decision_transformer.DRAWING_STREAM,
-        building.WEIGHT_STREAM,
+        algorithm.WEIGHT_STREAM,
         decision_transformer.DROPOUT_STREAM,
     ),
     "preferences": (preferences.WEIGHTS, preferences.BATCHES, preferences.HOLDOUT),

@@ -122,7 +122,7 @@ class SegmentView:
         self.ratios = np.ones(self.valid.shape, np.float32)
         table = segments.observations.table
         self._row_bytes = max(1, table.shape[-1] * table.element_size())
-        self._predicted = self._values[:, :-1].reshape(-1, self.length, self.count)
+        self._predicted = self._values[:, :-1].reshape(self.critics, self.length, self.count)
 
     def microbatch(self, steps: int = 0) -> int:
         """Return how many segments or steps torch computes at a time.
@@ -159,7 +159,7 @@ class SegmentView:
                 out=out[i],
                 threads=self._threads,
             )
-        found = out.reshape(-1, self.length, self.count)
+        found = out.reshape(self.critics, self.length, self.count)
         self._gae = found if self._clips is None else None
         return found
 
