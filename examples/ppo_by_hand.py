@@ -42,14 +42,14 @@ def main() -> float:
             agents, rows.rewards, rows.terminations, rows.truncations, rows.valid, rows.live
         )
         with torch.no_grad():
-            cut = rows.truncations  # worth what the last observation promises
+            cut = rows.truncations  # bootstrapped from the value of the last observation
             _, final, _ = policy(torch.from_numpy(rows.final[cut]), torch.zeros(int(cut.sum()), 0))
             segments.bootstrap(agents[cut], final.numpy())
             params, values, _ = policy(torch.from_numpy(rows.observations), torch.zeros(64, 0))
         samples, logs = policy.distribution.sample(params, None, random)
-        said = values.numpy()
+        predicted = values.numpy()
         segments.record_step(
-            agents, rows.observations, rows.action_masks, samples, logs, said, states
+            agents, rows.observations, rows.action_masks, samples, logs, predicted, states
         )
         vec.send(policy.distribution.to_rows(samples), agents)  # they step while we learn
         if segments.full:
