@@ -64,10 +64,7 @@ IN_PROCESSES = {  # modules that run where no lines are counted: other processes
     "training/profiling.py": ("tests/cli/test_profile.py",),
     "training/dreaming.py": ("tests/cli/test_dream.py",),
     "training/distributed.py": ("tests/training/test_ranks.py",),
-    "training/rank_checkpoints.py": ("tests/training/test_ranks.py",),
-    "training/shares.py": ("tests/training/test_ranks.py",),
-    "training/preemption.py": ("tests/cli/test_preemption.py",),
-    "training/seeds.py": ("tests/cli/test_seeds.py",),
+    "training/seed_summary.py": ("tests/cli/test_seeds.py",),
 }
 AT_IMPORT = (  # notice defaults of settings
     "tests/test_docs.py::test_pages_that_are_written_are_up_to_date[generate_reference]",
